@@ -17,9 +17,11 @@ A task is a source of rows and how many of them have labels: 2, 8 or 64 a class,
 (a name alone). Sources: sst2 (SST-2, tested on its public dev file), topics (the article that a
 question of SQuAD is about, 48 classes), tickets (support tickets that litebert makes),
 docstrings (the package that a docstring is of), chapters (the chapter of TEXTS/rust-book/ko that a
-Korean paragraph is of), and two of pairs of texts: rte (does one follow from the other), and stsb
-(how alike they are, a number, scored by Pearson's correlation and never tried by SetFit). No test
-row chooses anything.
+Korean paragraph is of), and three of pairs of texts: rte (does one follow from the other), answers
+(does a sentence answer a question of SQuAD), and stsb (how alike they are, a number, scored by
+Pearson's correlation and never tried by SetFit). Five are kept aside, and chose nothing in `fit`:
+grammar (CoLA), authors (of paragraphs of novels), centuries (of inaugural addresses), levels (of
+passages of RACE) and names (does a sentence of WNUT-17 hold one). No test row chooses anything.
 
 Ways: all learn from the same labeled rows. `trainer` keeps a tenth of them to choose among three
 rates and two numbers of epochs, and keeps the best epoch. `fit` has a budget of an hour, because
@@ -35,7 +37,6 @@ change little, and hold everything from the start of Python to the answers to th
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import os
@@ -54,29 +55,20 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import results
-import worth
 
+from finetune_peers.sources import ASIDE, Row, read_source
 from finetune_peers.ways import WAYS as PEERS
 from finetune_peers.ways import compute_score
 from litebert.base.storage import atomic_text
-from litebert.demo.tickets import write_tickets
-from litebert.studies.packages import LABEL, TEXT, write_table
 
 TASKS = (
     *("sst2-2", "sst2-8", "tickets-2", "tickets-8", "docstrings-2", "docstrings-8", "sst2-64"),
     *("topics-2", "chapters-2", "topics-8", "chapters-8", "docstrings-64", "tickets-64"),
     *("rte-64", "sst2-1000", "rte-1000", "stsb-1000", "docstrings", "tickets", "chapters"),
-    *("topics-1000", "rte", "stsb", "topics", "sst2"),
+    *("answers-64", "answers-1000", "topics-1000", "rte", "stsb", "topics", "sst2"),
+    *(f"{source}-{amount}" for amount in ("8", "64", "1000") for source in ASIDE),
 )
 """The cheapest first."""
-CODES = {"0": "negative", "1": "positive"}
-"""What the labels of SST-2 are called."""
-GLUE = {
-    "sst2": ("SST-2", "sentence", "label"),
-    "rte": ("RTE", "sentence1", "sentence2", "label"),
-    "stsb": ("STS-B", "sentence1", "sentence2", "score"),
-}
-"""The folders and the columns of tasks of GLUE."""
 WAYS = {
     "tfidf": "counted words, logistic regression",
     "frozen": "frozen vectors, logistic regression",
@@ -90,8 +82,6 @@ THREADS = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
 )
 """The environment of a process with one thread."""
-Row = tuple[str, ...]
-"""One text or two, and the label."""
 
 
 class OutOfTimeError(Exception):
@@ -149,59 +139,6 @@ class Campaign:
 # ---------------------------------------------------------------------------------------- the rows
 
 
-def read_task(name: str, campaign: Campaign) -> tuple[list[Row], list[Row]]:
-    """Read all training rows and the test rows of a source."""
-    out = campaign.out / "tasks"
-    if name in GLUE:
-        folder, *columns = GLUE[name]
-        files = (campaign.data / "glue" / folder / f"{part}.tsv" for part in ("train", "dev"))
-        names = CODES if name == "sst2" else {}
-        train, test = (read_glue(file, columns, names) for file in files)
-    elif name == "topics":
-        source = campaign.data / "squad" / "dev-v1.1.json"
-        train, test = map(read_jsonl, worth.write_topics(source, out / "squad"))
-    elif name == "docstrings":
-        train, test = (read_csv(file, TEXT, LABEL) for file in write_table(out / "docstrings"))
-    elif name == "chapters":
-        rows = read_chapters(campaign.data / "rust-book" / "ko")
-        train, test = [row for i, row in enumerate(rows) if i % 5], rows[::5]
-    else:
-        write_tickets(out / "tickets")
-        files = (out / "tickets" / f"{part}.csv" for part in ("train", "test"))
-        train, test = (read_csv(file, "text", "team") for file in files)
-    return train, test
-
-
-def read_glue(path: Path, columns: Sequence[str], names: Mapping[str, str]) -> list[Row]:
-    """Read columns of a file of GLUE, the label last, with what its codes are called."""
-    header, *lines = path.read_text(encoding="utf-8").splitlines()
-    places = [header.split("\t").index(column) for column in columns]
-    rows = [[line.split("\t")[place].strip() for place in places] for line in lines]
-    return [(*texts, names.get(label, label)) for *texts, label in rows]
-
-
-def read_jsonl(path: Path) -> list[Row]:
-    """Read rows with the fields text and label."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [(row["text"], row["label"]) for row in rows]
-
-
-def read_csv(path: Path, text: str, label: str) -> list[Row]:
-    """Read two columns of a table."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return [(row[text], row[label]) for row in csv.DictReader(file)]
-
-
-def read_chapters(folder: Path) -> list[Row]:
-    """Read the Korean paragraphs of a book, with the numbers of their chapters."""
-    rows = []
-    for file in sorted(folder.glob("ch[0-9][0-9]-*.md")):
-        for paragraph in file.read_text(encoding="utf-8").split("\n\n"):
-            if sum("가" <= character <= "힣" for character in paragraph) > 20:
-                rows.append((" ".join(paragraph.split()), file.name[:4]))
-    return list(dict.fromkeys(rows))
-
-
 def draw_rows(rows: Sequence[Row], amount: str, seed: int) -> list[Row]:
     """Draw labeled rows.
 
@@ -227,7 +164,7 @@ def write_cell(task: str, seed: int, campaign: Campaign) -> Path:
     """Write the files of a cell, and the file that names them."""
     folder = campaign.out / "tasks" / f"{task}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    pool, test = read_task(task.partition("-")[0], campaign)
+    pool, test = read_source(task.partition("-")[0], campaign.data, campaign.out / "tasks")
     labeled = draw_rows(pool, task.partition("-")[2], seed)
     files = {name: folder / f"{name}.jsonl" for name in ("labeled", "train", "dev", "test")}
     write_rows(files["labeled"], labeled)

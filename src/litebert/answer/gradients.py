@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from litebert.base.errors import ConfigError
 from litebert.judge.words import (
     WordWeight,
     list_words,
@@ -45,6 +46,11 @@ def explain_by_gradients(
     tokens. `network` is in evaluation mode.
     """
     require_words(task)
+    if task.apart:
+        raise ConfigError(
+            "explain is gradients, which know one row, and this model reads the texts of a pair "
+            "apart; give explain occlusion"
+        )
     row = task.encode([example], tokenizer, length, Notes())[0].rows[0]
     weights = integrate_gradients(task.output, tokenizer, row, network)
     spans = list_words(tokenizer, example, length)

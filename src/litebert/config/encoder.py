@@ -17,9 +17,10 @@ Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 HeadActivation = Literal[Activation, "tanh"]
 """The activations that may follow the dense map of a classifier."""
-Pooling = Literal["cls", "mean", "unit"]
+Pooling = Literal["cls", "mean", "unit", "apart"]
 """The input of a classifier of a whole text: the last state of [CLS], the mean over the real
-tokens, or that mean scaled to length 1.
+tokens, or that mean scaled to length 1. With `apart`, the two texts of a pair are rows of their
+own, of which it reads the means u and v of length 1, their distances |u - v| and products u * v.
 """
 
 SIZES = "vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size"

@@ -135,12 +135,12 @@ def build_task_model(
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
     reads_cls = task.output.reads_cls
     hidden = shape.prediction == "hidden"
-    mean = reads_cls and config.head_reads in ("mean", "unit")
+    mean = task.apart or (reads_cls and config.head_reads in ("mean", "unit"))
     dense = start.dense if reads_cls and not (hidden or shape.pooler or mean) else None
     shape = replace(shape, pooler=reads_cls and not hidden and not mean and dense is None)
     pooling: Pooling = start.pooling if hidden and reads_cls else "cls"
     if mean:
-        pooling = "unit" if config.head_reads == "unit" else "mean"
+        pooling = "apart" if task.apart else "unit" if config.head_reads == "unit" else "mean"
     torch.manual_seed(config.train.seed)
     model = TaskModel(shape, reads_cls, task.output.width, dense, pooling)
     model.head.dropout.p = config.head_dropout
@@ -152,7 +152,7 @@ def build_task_model(
             {name: start.state.get(name, tensor) for name, tensor in fresh.items()}
         )
     if task.output.width:
-        before = {} if pooling == "unit" else start.head
+        before = {} if pooling in ("unit", "apart") else start.head
         model.head.load_state_dict({**model.head.state_dict(), **before, **(fitted or {})})
     if config.distill.width and (config.distill.states or learns_map(task.output)):
         model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)

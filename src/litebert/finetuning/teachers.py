@@ -166,17 +166,19 @@ class TaskTeacher(ModelTeacher):
         )
         length, positions = student.length, self.loaded.config.encoder.max_positions
         read = min(positions, max(length, int(self.loaded.task_record.get("length", length))))
+        task = replace(student.task, apart=self.loaded.task_record.get("pooling") == "apart")
         # Answers by token must be those of the student's tokens.
         encodes = (
             self.tokenizer.fingerprint != student.tokenizer.fingerprint
             or length > positions
             or (read > length and self.output.reads_cls)
+            or task.apart != student.task.apart
         )
         answers: list[Logits] = []
         for part in parts:
             items = part.items
             if encodes:
-                encoded = student.task.encode(part.examples, self.tokenizer, read, Notes())
+                encoded = task.encode(part.examples, self.tokenizer, read, Notes())
                 by_example = {item.example: item for item in encoded}
                 items = [by_example[item.example] for item in items]
             logits = compute_logits(

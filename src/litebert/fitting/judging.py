@@ -427,7 +427,8 @@ def _read(material: Material, judging: NDArray[np.bool_], notes: list[str]) -> M
     draw = np.random.default_rng(material.seed)
     others = draw.permutation(np.flatnonzero(~judging))
     places = np.concatenate((np.flatnonzero(judging), others))
-    vectors = np.zeros((len(examples), start.encoder.hidden_size), np.float32)
+    width = (4 if task.apart else 1) * start.encoder.hidden_size
+    vectors = np.zeros((len(examples), width), np.float32)
     items: dict[int, Item] = {}
     cut = Notes()
 

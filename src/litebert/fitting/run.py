@@ -384,7 +384,8 @@ def _open(
     assert isinstance(files, TableFiles)
     files.leaves_blank = True
     counted = Notes()
-    examples, task = files.read("train", counted), replace(files.task, dev=("dev",))
+    examples = files.read("train", counted)
+    task = replace(files.task, dev=("dev",), apart=found.pair is not None)
     kinds = {OneClass: "classes", SeveralLabels: "labels", Number: "a number"}
     kind = kinds[type(task.output)]
     shown = ", ".join(task.output.labels[:8]) + (", ..." if len(task.output.labels) > 8 else "")

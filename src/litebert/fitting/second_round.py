@@ -91,9 +91,8 @@ def learn_again(
     # A network that is trained on its own guesses costs much, and was worse; its head is not.
     assert isinstance(first, LearnedNetwork)
     vectors = read_vectors(first.start, [items[place] for place in places], material.machine)
-    head = fit_head(
-        first.head.output, vectors, taught.task.plain_items([examples[p] for p in places])
-    )
+    plain = taught.task.plain_items([examples[place] for place in places])
+    head = fit_head(first.head.output, vectors, plain, apart=taught.task.apart)
     return replace(first, head=head)
 
 

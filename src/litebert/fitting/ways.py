@@ -2,7 +2,7 @@
 
     counts       counted words and characters, by a linear model
     frozen       a linear model on the vectors of an encoder that stays as it is, and on what the
-                 labels are called
+                 labels are called; of pairs, on the vectors of both texts, each read alone
     contrastive  the encoder is trained to bring texts of one class together (supervised contrastive
                  loss, Khosla et al. 2020), and another as the network is; then a linear model on
                  the vectors of their mean (Wortsman et al. 2022)
@@ -42,6 +42,7 @@ from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.tasks.rows import PaddedRows, group_by_length
 from litebert.tasks.scoring import EVALUATION_TOKENS
+from litebert.tasks.similarity import compare_vectors
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass
 from litebert.tasks.values import EncodedPart, Item, Logits, TaskBatch
@@ -77,7 +78,8 @@ class Material:
     items: Mapping[int, Item] = field(default_factory=dict)
     """The tokens of the rows that the encoder has read, by their places: all of few rows."""
     vectors: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
-    """(N, H): the mean states of these rows, of length 1; nothing at other places."""
+    """(N, H): the mean states of these rows, of length 1; of pairs (N, 4H), as `compare_vectors`
+    lays them out. Nothing at other places."""
     names: NDArray[np.float32] | None = None
     """(C, H): vectors of what the labels are called."""
     source: str = ""
@@ -125,7 +127,7 @@ class LearnedNetwork(Learned):
     start: InitialModel
     head: LinearHead
     vectors: NDArray[np.float32] | None
-    """(N, H) of all rows, where the encoder stayed as it was."""
+    """Those of all rows, where the encoder stayed as it was."""
 
     def logits(self, places: Sequence[int]) -> Logits:
         if self.vectors is None:
@@ -266,7 +268,7 @@ def _fit_head(
     material: Material, places: Sequence[int], vectors: NDArray[np.float32]
 ) -> LinearHead:
     plain = material.task.plain_items([material.examples[place] for place in places])
-    return fit_head(material.task.output, vectors, plain, material.names)
+    return fit_head(material.task.output, vectors, plain, material.names, material.task.apart)
 
 
 def _build(
@@ -337,12 +339,14 @@ def _train(
 def read_vectors(
     start: InitialModel, items: Sequence[Item], machine: Device | None
 ) -> NDArray[np.float32]:
-    """Read the mean of the last states of each item's row, of length 1, (N, H)."""
+    """Read the mean of the last states of each item's row, of length 1, (N, H); or of items of two
+    rows, what both vectors say together, (N, 4H)."""
     shape = replace(start.encoder, pooler=False)
     assert start.state is not None
-    vectors = np.zeros((len(items), shape.hidden_size), np.float32)
+    rows = [row for item in items for row in item.rows]
+    vectors = np.zeros((len(rows), shape.hidden_size), np.float32)
     on_gpu = machine is not None and machine.device.type != "cpu"
-    lengths, pad = [item.length for item in items], start.tokenizer.pad_id
+    lengths, pad = [len(row.ids) for row in rows], start.tokenizer.pad_id
     if on_gpu or find_refusal(shape):
         task = TaskModel(shape, False, 0)
         fresh = task.encoder.state_dict()
@@ -350,21 +354,21 @@ def read_vectors(
         device = torch.device("cpu") if machine is None else machine.device
         task = task.to(device).eval()
         for places in group_by_length(lengths, EVALUATION_TOKENS):
-            rows = PaddedRows([items[i].rows[0] for i in places], pad, shape.max_positions)
-            ids, types, mask = (torch.from_numpy(array).to(device) for array in rows)
+            padded = PaddedRows([rows[i] for i in places], pad, shape.max_positions)
+            ids, types, mask = (torch.from_numpy(array).to(device) for array in padded)
             with torch.no_grad():
                 states = task(ids, types, mask).float()
             vectors[places] = pool(states, mask, "unit").cpu().numpy()
-        return vectors
+        return compare_vectors(vectors) if len(rows) > len(items) else vectors
     weights = {
         name: tensor.detach().float().cpu().numpy()
         for name, tensor in start.state.items()
         if not name.startswith("pooler.")
     }
     head = Network(shape, weights).head("unit")
-    with progress.task("reading with the encoder", total=len(items), unit="texts") as bar:
+    with progress.task("reading with the encoder", total=len(rows), unit="texts") as bar:
         for places in group_by_length(lengths, 8 * _PASS):
-            rows = PaddedRows([items[i].rows[0] for i in places], pad, shape.max_positions)
-            vectors[places] = head.of(rows.end_to_end, count_threads())
+            padded = PaddedRows([rows[i] for i in places], pad, shape.max_positions)
+            vectors[places] = head.of(padded.end_to_end, count_threads())
             bar.advance(len(places))
-    return vectors
+    return compare_vectors(vectors) if len(rows) > len(items) else vectors

@@ -369,6 +369,8 @@ def _foreign_code(
         call = "model(**{name: rows[None] for name, rows in inputs.items()})"
     elif head == "sequence" and loaded.task.get("pair"):
         texts = _PAIR.strip("()")
+        if loaded.task_record.get("pooling") == "apart":  # a row each
+            texts = f"[{texts}], padding=True"
     imports = f"from {home} import {architecture}\nfrom transformers import AutoTokenizer"
     return [
         f"from transformers import AutoTokenizer, {architecture}"

@@ -64,11 +64,18 @@ class VocabularyHead(nn.Module):
 
 
 def pool(states_BSH: Tensor, real_BS: Tensor, pooling: Pooling) -> Tensor:
-    """(B, H): the state of [CLS], or the mean over the real tokens, or that scaled to length 1."""
+    """(B, H): the state of [CLS], or the mean over the real tokens, or that scaled to length 1; or
+    (B / 2, 4H) of pairs whose texts are rows after each other."""
     if pooling == "cls":
         return states_BSH[:, 0]
     mean_BH = (states_BSH * real_BS[..., None]).sum(1) / real_BS.sum(1, keepdim=True)
-    return F.normalize(mean_BH, dim=-1) if pooling == "unit" else mean_BH
+    if pooling == "mean":
+        return mean_BH
+    unit_BH = F.normalize(mean_BH, dim=-1)
+    if pooling == "unit":
+        return unit_BH
+    u_PH, v_PH = unit_BH[::2], unit_BH[1::2]
+    return torch.cat((u_PH, v_PH, (u_PH - v_PH).abs(), u_PH * v_PH), dim=-1)
 
 
 class ClassifierHead(nn.Module):
@@ -88,7 +95,9 @@ class ClassifierHead(nn.Module):
         dense: HeadActivation | None = None,
         dropout: float = 0.0,
         predicts: bool = False,
+        inputs: int | None = None,
     ) -> None:
+        """`inputs` are the numbers that it reads, H by default."""
         super().__init__()
         self.dropout = Dropout(dropout)
         self.dense, self.norm = None, None
@@ -99,7 +108,7 @@ class ClassifierHead(nn.Module):
         elif dense is not None:
             self.activation = dense
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.classifier = nn.Linear(config.hidden_size, classes)
+        self.classifier = nn.Linear(inputs or config.hidden_size, classes)
         self.apply(make_initializer(config))
 
     def forward(self, x: Tensor) -> Tensor:

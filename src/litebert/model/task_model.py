@@ -25,8 +25,9 @@ class TaskModel(nn.Module):
     activation and norm instead, and read no pooler; of [CLS] they read the last state, or with
     `pooling="mean"` the mean of all (ModernBERT's code). In another encoder, `pooling="mean"` reads
     the mean of the last states by the classifier alone, and `pooling="unit"` reads that mean scaled
-    to length 1, as a linear model of sentence vectors does; no class of `transformers` computes
-    either.
+    to length 1, as a linear model of sentence vectors does. With `pooling="apart"` the two texts of
+    a pair are rows after each other, and there are logits of each pair, (B / 2, C). No class of
+    `transformers` computes these.
     """
 
     def __init__(
@@ -37,11 +38,10 @@ class TaskModel(nn.Module):
         dense: HeadActivation | None = None,
         pooling: Pooling = "cls",
     ) -> None:
-        cost.require_room(
-            {**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)}
-        )
+        inputs = (4 if pooling == "apart" else 1) * config.hidden_size
+        cost.require_room({**cost.encoder_parameters(config), "head": cost.linear(inputs, classes)})
         super().__init__()
-        predicts = config.prediction == "hidden" and pooling != "unit"
+        predicts = config.prediction == "hidden" and pooling not in ("unit", "apart")
         mapped, mean = dense is not None, pooling != "cls"
         if reads_cls:
             unfit = (config.pooler or mapped) if predicts or mean else config.pooler == mapped
@@ -57,7 +57,7 @@ class TaskModel(nn.Module):
         self.reads_cls, self.classes, self.dense, self.pooling = reads_cls, classes, dense, pooling
         self.encoder = Encoder(config)
         self.head = (
-            ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts)
+            ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts, inputs=inputs)
             if classes
             else StateHead()
         )

@@ -248,6 +248,8 @@ class Served:
         """Count the tokens of each row of an input, one or one for each choice, uncut."""
         texts = [value] if isinstance(value, str) else value
         plain = self.tokenizer.encode([text for text in texts if isinstance(text, str)])
+        if self.predictor is not None and self.predictor.task.apart:
+            return [len(ids) + 2 for ids in plain]
         fixed = sum(map(len, plain)) + 2 + (len(texts) > 1) * self.tokenizer.pair_separators
         choices = self.tokenizer.encode(choices_of(texts))
         return [fixed + len(ids) for ids in choices] or [fixed]

@@ -134,7 +134,8 @@ class Steps:
             count, width = len(rows), rows.size
             parts, begin = list[NDArray[np.float32]](), 0
             while begin < count or not parts:
-                end = min(count, begin + self._rows(width, count))
+                most = self._rows(width, count) // rows.together * rows.together
+                end = min(count, begin + max(rows.together, most))
                 began = time.perf_counter()
                 parts.append(compute(rows if end - begin == count else rows.part(begin, end)))
                 self._measure((end - begin) * width, time.perf_counter() - began)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
         if wanted := _describe_wanted(key, value, task_class.usual):
             raise ModelError(f"{folder / 'task.json'} has {key} {value!r}; it must be {wanted}")
     task: Task[Any] = task_class.from_settings(settings)
-    return task
+    return replace(task, apart=settings.get("pooling") == "apart")
 
 
 def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:

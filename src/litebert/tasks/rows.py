@@ -19,13 +19,18 @@ from litebert.tokenizer import Tokenizer
 class PaddedRows:
     """R rows that are computed together, as the engine reads them: side by side, (R, S), padded to
     a multiple of eight if the model has the positions; or end to end. Its items are the three
-    arrays side by side.
+    arrays side by side. So many of the rows as are `together`, of a pair, cannot be divided.
     """
 
     def __init__(
-        self, rows: Sequence[EncodedRow], pad_id: int = 0, positions: int | None = None
+        self,
+        rows: Sequence[EncodedRow],
+        pad_id: int = 0,
+        positions: int | None = None,
+        together: int = 1,
     ) -> None:
         self._rows, self._pad_id, self._positions = rows, pad_id, positions
+        self.together = together
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -34,7 +39,7 @@ class PaddedRows:
         yield from (self.ids, self.types, self.mask)
 
     def part(self, begin: int, end: int) -> PaddedRows:
-        return PaddedRows(self._rows[begin:end], self._pad_id, self._positions)
+        return PaddedRows(self._rows[begin:end], self._pad_id, self._positions, self.together)
 
     @cached_property
     def lengths(self) -> list[int]:

@@ -110,13 +110,14 @@ def compute_logits(
     map_passes: MapPasses | None = None,
 ) -> Logits:
     """Compute the logits of each item, in order, with any engine: `compute` gives (R, C) or (R, S,
-    C) for R rows of S tokens.
+    C) for R rows of S tokens, or (R / 2, C) of pairs whose texts are read apart.
 
     It gets items of nearly the same length, as `group_by_length` groups them by `most` and
     `padding`, and pads none beyond `positions`. The processes of `ranks` share the work, and all
     get the logits. `map_passes` computes passes side by side; all of them are in memory.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
+    together = rows[0] if len({*rows}) == 1 else 1
     out: Logits = [np.zeros(0, np.float32)] * len(items)
     chunks = list(group_by_length(lengths, most, rows, padding))
     assigned, computed = ranks.turns(len(chunks)), {}
@@ -124,7 +125,9 @@ def compute_logits(
     reported = track(assigned, "scoring", total, "items", lambda turn: len(chunks[turn]))
     with nullcontext(assigned) if len(assigned) == 1 else reported as turns:
         padded = (
-            PaddedRows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
+            PaddedRows(
+                [row for i in chunks[turn] for row in items[i].rows], pad_id, positions, together
+            )
             for turn in assigned
         )
         made = map(compute, padded) if map_passes is None else map_passes(compute, list(padded))
@@ -132,7 +135,8 @@ def compute_logits(
             computed[turn] = values
     for chunk, chunk_logits in zip(chunks, ranks.union(computed), strict=True):
         end = 0
+        joined = len(chunk_logits) == len(chunk)  # of pairs whose texts are read apart
         for i in chunk:
-            begin, end = end, end + rows[i]
+            begin, end = end, end + (1 if joined else rows[i])
             out[i] = output.of_item(chunk_logits[begin:end], items[i])
     return out

@@ -86,6 +86,13 @@ def pool_states(
     return scale_to_unit(means) if pooling == "unit" else means
 
 
+def compare_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of the vectors u and v of each pair after each other, (2P, H): u, v, |u - v| and u * v,
+    (P, 4H)."""
+    u, v = vectors[::2], vectors[1::2]
+    return np.concatenate((u, v, np.abs(u - v), u * v), axis=1)
+
+
 @dataclass(frozen=True)
 class Similarity(Output):
     """The cosine of the vectors of two texts. A target is a key of each text, int64 (2,), which

@@ -361,7 +361,7 @@ class TableFiles(TextFiles):
         if names and all(re.fullmatch(r"([\"']).*\1", name) for name in names):
             quoted = f"labels have quotes, such as {min(names)}, which are a part of them"
             notes[quoted] = len(names)
-        if alike := list_lookalikes(names):
+        if target != "number" and (alike := list_lookalikes(names)):
             notes[
                 "groups of labels differ only in case, spaces, invisible characters, Unicode form "
                 f"or .0, such as {' and '.join(map(ascii, alike[0]))}; each is a label of its own"

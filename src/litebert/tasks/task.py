@@ -108,6 +108,8 @@ class Task(ABC, Generic[E]):
     """The parts to be answered, and scored where their answers are known; they choose nothing."""
     pair: bool | None = False
     """True if its texts come in pairs; None if single texts do too."""
+    apart: bool = False
+    """True if the two texts of a pair are rows of their own."""
     sources: tuple[str, ...] = ()
     """The names of its files, for messages."""
 

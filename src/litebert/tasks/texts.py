@@ -149,7 +149,10 @@ class TextTask(Task[Example]):
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, length: int, notes: Notes
     ) -> list[Item]:
-        if all(example.pair is None for example in examples):
+        if self.apart:
+            texts = [text for example in examples for text in (example.text, example.pair or "")]
+            rows, cut = build_single_rows(tokenizer, texts, length)
+        elif all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
         else:
             firsts = tokenizer.encode([example.text for example in examples])
@@ -161,9 +164,16 @@ class TextTask(Task[Example]):
                 cut += len(first) + len(second or ()) + specials > length
                 rows.append(build_row(tokenizer, first, second, length))
         notes.add_cut(cut, len(rows), length)
+        each = 2 if self.apart else 1
         return [
-            Item(i, (row,), example.label, group=example.group, weight=example.weight)
-            for i, (row, example) in enumerate(zip(rows, examples, strict=True))
+            Item(
+                i,
+                tuple(rows[each * i : each * (i + 1)]),
+                example.label,
+                group=example.group,
+                weight=example.weight,
+            )
+            for i, example in enumerate(examples)
         ]
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
@@ -182,6 +192,9 @@ class TextTask(Task[Example]):
     def lengths(self, examples: Sequence[Example], tokenizer: Tokenizer) -> NDArray[np.int64]:
         _, firsts = tokenizer.encode_flat([example.text for example in examples])
         _, seconds = tokenizer.encode_flat([example.pair or "" for example in examples])
+        if self.apart:
+            longest: NDArray[np.int64] = np.maximum(firsts, seconds) + 2
+            return longest
         paired = np.array([example.pair is not None for example in examples])
         whole: NDArray[np.int64] = (
             firsts + seconds + np.where(paired, 2 + tokenizer.pair_separators, 2)

@@ -26,6 +26,7 @@ from litebert.kernels.network import (
 from litebert.kernels.packing import DTYPES, Dtype, Floats, Packed, in_panels, is_table, pack
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.tasks.rows import PaddedRows
+from litebert.tasks.similarity import compare_vectors
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
@@ -46,6 +47,8 @@ class CompiledRuntime(Runtime):
         self.network, weights = open_network(loaded, dtype)
         self._threads = count_threads() if threads is None else threads
         self._reads, steps = list_steps(self.network, loaded.task_record, weights)
+        # Of pairs, the last step reads both texts.
+        self._joint = steps.pop() if loaded.task_record.get("pooling") == "apart" else None
         self._head = self.network.head(self._reads, steps)
         self._pooled: dict[tuple[Pooling, int], tuple[Head, VectorMap | None]] = {}
         # A call is not interrupted, so it should end within a second or so.
@@ -54,6 +57,10 @@ class CompiledRuntime(Runtime):
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         result = self._head.of(rows.end_to_end, self._threads)
+        if self._joint is not None:
+            weight = np.asarray(self._joint.weight)  # which no export packs
+            joined: NDArray[np.float32] = compare_vectors(result) @ weight.T + self._joint.bias
+            return joined
         if self._reads != "tokens":
             return result
         padded = np.zeros((*rows.mask.shape, result.shape[-1]), np.float32)
@@ -74,7 +81,8 @@ class CompiledRuntime(Runtime):
                 steps = [
                     Step(vector_map.weight, vector_map.bias, "tanh" if vector_map.tanh else "none")
                 ]
-            head = self.network.head("first" if pooling == "cls" else pooling, steps)
+            reads: Reads = "first" if pooling == "cls" else "mean" if pooling == "mean" else "unit"
+            head = self.network.head(reads, steps)
             self._pooled[key] = head, vector_map  # which lives on, so that no other has its id
         return self._pooled[key][0]
 
@@ -153,11 +161,12 @@ def _check_others(loaded: LoadedModel, weights: Stored) -> None:
     if record:
         hidden, classes = config.encoder.hidden_size, record["classes"]
         shapes: dict[str, tuple[int, ...]] = {}  # as `TaskModel` has them
-        if config.encoder.prediction == "hidden" and record.get("pooling") != "unit":
+        pooling = record.get("pooling")
+        if config.encoder.prediction == "hidden" and pooling not in ("unit", "apart"):
             shapes = _list_dense_shapes("head", hidden, hidden, config.encoder.bias)
         elif record.get("dense"):
             shapes = {"head.dense.weight": (hidden, hidden), "head.dense.bias": (hidden,)}
-        shapes["head.classifier.weight"] = classes, hidden
+        shapes["head.classifier.weight"] = classes, (4 if pooling == "apart" else 1) * hidden
         shapes["head.classifier.bias"] = (classes,)
         _check_shapes(others, shapes)
         for name in others:
@@ -238,7 +247,9 @@ def list_steps(
     outputs = outputs_of(kind)
     reads_cls = kind != "backbone" and next(iter(outputs.values())).reads_cls
     pooling: Pooling = record.get("pooling", "cls")
-    reads: Reads = "tokens" if not reads_cls else "first" if pooling == "cls" else pooling
+    reads: Reads = "tokens"
+    if reads_cls:
+        reads = "first" if pooling == "cls" else "unit" if pooling == "apart" else pooling
     steps: list[Step] = []
     if not record.get("classes"):  # a backbone
         return reads, steps

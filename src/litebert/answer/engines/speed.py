@@ -110,4 +110,7 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
 
 
 def _compute_logits(predictor: Predictor, rows: Sequence[EncodedRow]) -> Outputs:
-    return predictor.logits([Item(number, (row,), None) for number, row in enumerate(rows)])[0]
+    each = 2 if predictor.task.apart else 1
+    return predictor.logits([Item(number, (row,) * each, None) for number, row in enumerate(rows)])[
+        0
+    ]

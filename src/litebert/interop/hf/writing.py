@@ -101,7 +101,7 @@ def _plan_folder(loaded: LoadedModel, requested: HeadName | None) -> _Plan:
     head = requested or possible[-1]  # which holds most
     name, parts = family.class_of(head), list(family.heads[head])
     reads = classifier.pooling if classifier and head != "backbone" else "cls"
-    if reads == "unit" or (reads == "mean" and not family.pooling):
+    if reads in ("unit", "apart") or (reads == "mean" and not family.pooling):
         raise ModelError(
             f"{name} reads [CLS], and this head reads the mean of the states; write head=backbone, "
             "export the model to ONNX, keep the litebert folder, or fine-tune with head_reads=paper"

@@ -209,7 +209,7 @@ def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float,
 
 
 def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArray[np.int64]]]:
-    """Three random rows of each length, one of them padded, in two segments; with choices, three of
+    """Four random rows of each length, one of them padded, in two segments; with choices, four of
     one example.
     """
     shape, random = loaded.config.encoder, np.random.default_rng(0)
@@ -219,7 +219,8 @@ def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArr
         block = cost.window_block(shape, shape.max_positions)
         lengths += (2 * (shape.window // 2) + 8, 4 * block + 1)
     for length in sorted({min(length, shape.max_positions) for length in lengths}):
-        mask = np.arange(length) < np.array([[length], [length], [max(2, length // 2)]])
+        ends = np.array([length, length, max(2, length // 2), length])
+        mask = np.arange(length) < ends[:, None]
         ids = np.where(mask, random.integers(0, shape.vocab_size, mask.shape), pad)
         types = (
             (np.arange(length) >= length // 3) & mask

@@ -377,19 +377,26 @@ def _outputs(
         graph("Reshape", logits, graph("Shape", "input_ids", start=0, end=2), name="logits")
         return {"logits": (batch, "num_choices")}
     graph("Identity", logits, name="logits")
-    return {"logits": (batch, *[tokens] * (not model.reads_cls), model.classes)}
+    answers = "pairs" if model.pooling == "apart" else batch
+    return {"logits": (answers, *[tokens] * (not model.reads_cls), model.classes)}
 
 
 def _text_state(graph: Graph, model: TaskModel, forward: EncoderGraph, last: str) -> str:
-    """The state that a classifier of whole texts reads, (B, H)."""
+    """The state that a classifier of whole texts reads, (B, H), or (B / 2, 4H) of pairs."""
     if model.pooling != "cls":
         real = graph(
             "Unsqueeze", graph("Cast", forward.inputs["attention_mask"], to=1), graph.numbers(-1)
         )
         total = graph("ReduceSum", graph("Mul", last, real), graph.numbers(1), keepdims=0)
         mean = graph("Div", total, graph("ReduceSum", real, graph.numbers(1), keepdims=0))
-        if model.pooling == "unit":
+        if model.pooling in ("unit", "apart"):
             mean = graph("Div", mean, graph("ReduceL2", mean, graph.numbers(1), keepdims=1))
+        if model.pooling == "apart":  # (B, H) as (B / 2, 2, H)
+            pairs = graph("Reshape", mean, graph.numbers(-1, 2, forward.config.hidden_size))
+            parts = graph("Split", pairs, outputs=2, axis=1, num_outputs=2)
+            u, v = (graph("Squeeze", part, graph.numbers(1)) for part in parts)
+            apart = graph("Abs", graph("Sub", u, v))
+            return str(graph("Concat", u, v, apart, graph("Mul", u, v), axis=-1))
         return str(mean)
     if model.encoder.pooler is not None:
         return forward.pool(last)
