@@ -51,7 +51,7 @@ another."""
 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    features = _replace_tables(SPACE_PAGE, _features(converts=True), _features(converts=False))
+    features = _replace_tables(SPACE_PAGE, _features())
     filters = _replace_tables(FILTERS_PAGE, *map(_filters, RULES))
     status = 0
     tutorials = [
@@ -355,15 +355,13 @@ def _join(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _features(*, converts: bool) -> Iterator[str]:
-    """The features that a class of transformers computes too, or those that only litebert does."""
-    yield "Those with a class in `transformers`:" if converts else "Those without one:"
-    shown = []
+def _features() -> Iterator[str]:
+    """The features that an encoder may have, and whether a class of transformers computes them."""
+    rows = []
     for feature in FEATURES:
         assert {feature.torch, feature.compiled, feature.onnx} == {YES}, feature.name
-        if (feature.transformers == YES) == converts:
-            shown.append(feature.name)
-    yield from textwrap.wrap(f"{'; '.join(shown)}.", 140)
+        rows.append((feature.name, "yes" if feature.transformers == YES else "no"))
+    yield from _table("feature | a class in `transformers`", rows)
 
 
 def _filters(name: str) -> Iterator[str]:

@@ -173,7 +173,7 @@ def test_ways_to_a_classifier_are_compared_on_the_same_rows(tmp_path: Path) -> N
     assert "log.txt says why" in run()
     (first,) = map(json.loads, (out / "cells.jsonl").read_text().splitlines())
     assert (first["task"], first["way"], first["score"]) == ("sst2-8", "tfidf", 1.0)
-    assert "| counted words, logistic regression | 100.0 |" in run("--measure")
+    assert "| TF-IDF, logistic regression | 100.0 |" in run("--measure")
     (second,) = map(json.loads, (out / "cells.jsonl").read_text().splitlines())
     costs = {"seconds", "processor_seconds", "megabytes"}
     assert {name: first[name] for name in first.keys() - costs} == {

@@ -27,7 +27,7 @@ from litebert import finetune, load, open_task
 from litebert.base.errors import ConfigError, DataError, ModelError
 from litebert.config import FinetuneConfig, replace
 from litebert.demo import unpack
-from litebert.fitting import ways
+from litebert.fitting import methods
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import finetune as finetune_with
@@ -461,20 +461,20 @@ def test_without_parameters_of_training_it_chooses_a_way(
     """As `litebert fit` does, with the classes as they were given, and a number for a regressor."""
     texts, labels = rows
     numbers = [int(label == labels[0]) for label in labels]
-    fitted = TextClassifier(out=tmp_path / "fits", ways=["counts", "frozen"]).fit(texts, numbers)
+    fitted = TextClassifier(out=tmp_path / "fits", methods=["tfidf", "frozen"]).fit(texts, numbers)
     found = json.loads((fitted.folder_ / "fit.json").read_text("utf-8"))
-    assert {judged["way"] for judged in found["judged"]} == {"counts", "frozen"}
+    assert {judged["method"] for judged in found["judged"]} == {"tfidf", "frozen"}
     assert fitted.score(texts, numbers) > 0.9
     assert fitted.predict(texts).dtype == np.array(numbers).dtype
     again = pickle.loads(pickle.dumps(fitted))
     assert (again.predict_proba(texts) == fitted.predict_proba(texts)).all()
 
-    regressor = TextRegressor(ways=["counts"]).fit(texts, np.array(numbers, float))
+    regressor = TextRegressor(methods=["tfidf"]).fit(texts, np.array(numbers, float))
     assert regressor.score(texts, numbers) > 0.5
     pairs = [(text, "a question") for text in texts]
-    assert TextClassifier(ways=["counts"]).fit(pairs, labels).score(pairs, labels) > 0.9
-    with refused(ConfigError, "ways", "leave one out"):
-        TextClassifier(ways=["counts"], epochs=1).fit(texts, labels)
+    assert TextClassifier(methods=["tfidf"]).fit(pairs, labels).score(pairs, labels) > 0.9
+    with refused(ConfigError, "methods", "leave one out"):
+        TextClassifier(methods=["tfidf"], epochs=1).fit(texts, labels)
     with refused(ConfigError, "budget", "leave one out"):
         TextClassifier(budget="1h", epochs=1).fit(texts, labels)
 
@@ -485,13 +485,13 @@ def test_a_choice_that_is_interrupted_says_so_and_starts_over(
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    classifier = TextClassifier(out=tmp_path / "fits", ways=["counts", "frozen"])
+    classifier = TextClassifier(out=tmp_path / "fits", methods=["tfidf", "frozen"])
     with monkeypatch.context() as patched:
-        patched.setitem(ways.WAYS, "frozen", interrupt)
+        patched.setitem(methods.METHODS, "frozen", interrupt)
         with pytest.raises(KeyboardInterrupt):
             classifier.fit(*rows)
     found = json.loads((classifier.fit(*rows).folder_ / "fit.json").read_text("utf-8"))
-    assert {judged["way"] for judged in found["judged"]} == {"counts", "frozen"}
+    assert {judged["method"] for judged in found["judged"]} == {"tfidf", "frozen"}
 
 
 @pytest.mark.thorough

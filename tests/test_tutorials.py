@@ -26,7 +26,7 @@ SMALL = {
     "--budget '200 steps'": "--budget '4 steps'",
     "--train.save-every '50 steps'": "--train.save-every '5 steps'",
     "--scale micro": "--scale toy",
-    "litebert fit tickets/train.csv": "litebert fit tickets/train.csv --ways counts frozen",
+    "litebert fit tickets/train.csv": "litebert fit tickets/train.csv --methods tfidf frozen",
     "sleep 90": "sleep 25",
 }
 """Sizes of the pages, and those that a test has time for."""

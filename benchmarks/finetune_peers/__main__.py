@@ -1,5 +1,5 @@
 """Classifiers from the same labeled rows and the same published encoder: `litebert fit`, the
-Trainer of `transformers`, SetFit, a linear model on frozen vectors, and counted words.
+Trainer of `transformers`, SetFit, a linear model on frozen vectors, and TF-IDF.
 
     python benchmarks/finetune_peers --data TEXTS --encoder FOLDER [--setfit-python PYTHON]
         [--tasks sst2-8 topics-8] [--ways fit setfit] [--seeds 3] [--minutes 120] [--out DIR]
@@ -72,7 +72,7 @@ TASKS = (
 )
 """The cheapest first."""
 WAYS = {
-    "tfidf": "counted words, logistic regression",
+    "tfidf": "TF-IDF, logistic regression",
     "frozen": "frozen vectors, logistic regression",
     "fit": "`litebert fit`",
     "trainer-defaults": "Trainer, defaults",
@@ -228,7 +228,7 @@ def run_fit(file: Path, campaign: Campaign) -> dict[str, Any]:
     shutil.rmtree(run)
     return {
         "score": compute_score(guesses, test, cell["number"]),
-        "chosen": record["way"],
+        "chosen": record["method"],
         "judged": record["judged"],
         "tested": len(test),
         "megabytes": max(learned["megabytes"], answered["megabytes"]),
@@ -298,7 +298,7 @@ def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     estimated = [cell for cell in fits if cell["judged"] and not cell["task"].startswith("stsb")]
     distances = []
     for cell in estimated:
-        judged = next(judged for judged in cell["judged"] if judged["way"] == cell["chosen"])
+        judged = next(judged for judged in cell["judged"] if judged["method"] == cell["chosen"])
         spread = cell["score"] * (1 - cell["score"]) / cell["tested"]
         error = math.sqrt(judged["error"] ** 2 + spread)
         distances.append(abs(judged["score"] - cell["score"]) / error)

@@ -22,7 +22,7 @@ from litebert.base.errors import ConfigError, DataError, ModelError, RunError
 from litebert.base.storage import lock_folder
 from litebert.cli import main
 from litebert.demo import unpack
-from litebert.fitting import encoders, judging, ways
+from litebert.fitting import encoders, judging, methods
 from litebert.fitting import run as fitting
 from litebert.tasks.table import Table
 from litebert.tasks.text_outputs import OneClass
@@ -60,15 +60,20 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks that train for seconds."""
-    monkeypatch.setattr(ways, "LEAST_STEPS", 24)
-    monkeypatch.setattr(ways, "FEWEST_STEPS", 8)
-    monkeypatch.setattr(ways, "NETWORK_EPOCHS", 1)
+    monkeypatch.setattr(methods, "LEAST_STEPS", 24)
+    monkeypatch.setattr(methods, "FEWEST_STEPS", 8)
+    monkeypatch.setattr(methods, "NETWORK_EPOCHS", 1)
 
 
 def test_contrastive_is_the_mean_of_two_trainings(
     tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built, learned, build, learn = list[Any](), list[Any](), ways._build, ways.learn_contrastive
+    built, learned, build, learn = (
+        list[Any](),
+        list[Any](),
+        methods._build,
+        methods.learn_contrastive,
+    )
 
     def keep_built(*arguments: Any) -> Any:
         built.append(build(*arguments))
@@ -78,35 +83,35 @@ def test_contrastive_is_the_mean_of_two_trainings(
         learned.append(learn(*arguments))
         return learned[-1]
 
-    monkeypatch.setattr(ways, "_build", keep_built)
-    monkeypatch.setitem(ways.WAYS, "contrastive", keep_learned)
-    litebert.fit(tickets, model=encoder, ways=["contrastive"])
+    monkeypatch.setattr(methods, "_build", keep_built)
+    monkeypatch.setitem(methods.METHODS, "contrastive", keep_learned)
+    litebert.fit(tickets, model=encoder, methods=["contrastive"])
     one, two = (model.encoder.state_dict() for model, _ in built[-2:])
     assert any((one[name] != two[name]).any() for name in one)
     for name, mean in learned[-1].start.state.items():
         torch.testing.assert_close(mean, (one[name] + two[name]) / 2)
 
     def fail(*_: Any) -> Any:
-        raise ways.OutOfTime
+        raise methods.OutOfTime
 
-    monkeypatch.setattr(ways, "learn_network", fail)
-    litebert.fit(tickets, model=encoder, ways=["contrastive"], overwrite=True)
+    monkeypatch.setattr(methods, "learn_network", fail)
+    litebert.fit(tickets, model=encoder, methods=["contrastive"], overwrite=True)
     alone = built[-1][0].encoder.state_dict()
     for name, mean in learned[-1].start.state.items():
         torch.testing.assert_close(mean, alone[name])
 
 
-@pytest.mark.parametrize("way", [*ways.WAYS])
-def test_every_way_makes_a_model(way: ways.WayName, tickets: Path, encoder: Path) -> None:
-    result = litebert.fit(tickets, model=encoder, ways=[way])
+@pytest.mark.parametrize("method", [*methods.METHODS])
+def test_every_way_makes_a_model(method: methods.MethodName, tickets: Path, encoder: Path) -> None:
+    result = litebert.fit(tickets, model=encoder, methods=[method])
     assert result.folder == tickets.with_name("tickets-model")
-    assert result.way == way
+    assert result.method == method
     assert result.chosen is not None
     assert result.chosen.score > 0.8
     inputs = [phrases[0] for phrases in PHRASES.values()]
     answers = litebert.load(result.folder).predict(inputs)
     assert [answer["prediction"] for answer in answers] == list(PHRASES)
-    if way == "counts":
+    if method == "tfidf":
         return
     other = litebert.load(result.folder, engine="torch").predict(inputs)
     for first, second in zip(answers, other, strict=True):
@@ -119,31 +124,33 @@ def test_the_same_again_continues(
 ) -> None:
     asked: list[str] = []
 
-    def counted(name: ways.WayName, learn: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(name: methods.MethodName, learn: Callable[..., Any]) -> Callable[..., Any]:
         def learned(*arguments: Any) -> Any:
             asked.append(name)
             return learn(*arguments)
 
         return learned
 
-    learns = dict(ways.WAYS)
+    learns = dict(methods.METHODS)
     for name, learn in learns.items():
-        monkeypatch.setitem(ways.WAYS, name, counted(name, learn))
+        monkeypatch.setitem(methods.METHODS, name, counted(name, learn))
 
     def fail(*arguments: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setitem(ways.WAYS, "contrastive", fail)
+    monkeypatch.setitem(methods.METHODS, "contrastive", fail)
     with pytest.raises(MemoryError):
         litebert.fit(tickets, model=encoder)
     with pytest.raises(ModelError, match="not finished"):
         litebert.load(tickets.with_name("tickets-model"))
     judged = list(asked)
-    assert judged == ["counts"] * 3 + ["frozen"] * 3
-    monkeypatch.setitem(ways.WAYS, "contrastive", counted("contrastive", learns["contrastive"]))
+    assert judged == ["tfidf"] * 3 + ["frozen"] * 3
+    monkeypatch.setitem(
+        methods.METHODS, "contrastive", counted("contrastive", learns["contrastive"])
+    )
     result = litebert.fit(tickets, model=encoder)
     # What was judged is not judged again; what is taken learns from all rows.
-    assert asked[len(judged) :] == ["contrastive", result.way]
+    assert asked[len(judged) :] == ["contrastive", result.method]
     assert all(entry.texts_per_second > 0 for entry in result.judged)
     assert litebert.fit(tickets, model=encoder) == result
     assert len(asked) == len(judged) + 2
@@ -165,7 +172,7 @@ def test_its_estimate_is_honest(tmp_path: Path) -> None:
             label = says if draw.random() > flips else {"good": "bad", "bad": "good"}[says]
             rows.append((f"{says} {draw.randint(0, 10**6)}", label))
         file = write(tmp_path / f"{trial}.csv", rows)
-        result = litebert.fit(file, ways=["counts"])
+        result = litebert.fit(file, methods=["tfidf"])
         answers = litebert.load(result.folder).predict(["good", "bad"])
         right = [answer["prediction"] for answer in answers]
         likely = [
@@ -199,9 +206,13 @@ def test_numbers_labels_and_pairs(tmp_path: Path, encoder: Path) -> None:
         ("pairs", pairs, None),
     ):
         file = write(tmp_path / f"{name}.csv", rows)
-        for way in ("counts", "frozen", "network"):
+        for method in ("tfidf", "frozen", "finetune"):
             result = litebert.fit(
-                file, tmp_path / f"{name}-{way}", model=encoder, ways=[way], separator=separator
+                file,
+                tmp_path / f"{name}-{method}",
+                model=encoder,
+                methods=[method],
+                separator=separator,
             )
             assert np.isfinite(result.judged[0].score)
             inputs: Any = [("red old", "red old")] if name == "pairs" else ["red old tall new"]
@@ -209,13 +220,13 @@ def test_numbers_labels_and_pairs(tmp_path: Path, encoder: Path) -> None:
             if name == "numbers":
                 assert 990 < answer["prediction"] < 1010
     with pytest.raises(ConfigError, match="one class each"):
-        litebert.fit(tmp_path / "numbers.csv", tmp_path / "no", ways=["contrastive"])
+        litebert.fit(tmp_path / "numbers.csv", tmp_path / "no", methods=["contrastive"])
 
 
 def test_rows_without_a_label_are_left_out(tickets: Path) -> None:
     with open(tickets, "a", encoding="utf-8") as file:
         file.write("nobody has read this yet,\n")
-    result = litebert.fit(tickets, ways=["counts"])
+    result = litebert.fit(tickets, methods=["tfidf"])
     assert result.notes[0].startswith("42 rows")
     assert "rows without a label are left out (1)" in result.notes
 
@@ -242,9 +253,9 @@ def test_ctrl_c_takes_the_best_so_far(
     def interrupt(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(ways.WAYS, "contrastive", interrupt)
+    monkeypatch.setitem(methods.METHODS, "contrastive", interrupt)
     result = litebert.fit(tickets, model=encoder)
-    assert result.way in ("counts", "frozen")
+    assert result.method in ("tfidf", "frozen")
     assert any(note.startswith("stopped") for note in result.notes)
     assert result.interrupted
     assert litebert.load(result.folder).predict(["reset my password"])
@@ -252,7 +263,7 @@ def test_ctrl_c_takes_the_best_so_far(
 
 def test_a_way_that_takes_too_long_is_left_out(tickets: Path, encoder: Path) -> None:
     result = litebert.fit(tickets, model=encoder, budget="1s")
-    assert {judged.way for judged in result.judged} == {"counts", "frozen"}
+    assert {judged.method for judged in result.judged} == {"tfidf", "frozen"}
     assert any("left out" in note for note in result.notes)
 
 
@@ -261,7 +272,7 @@ def test_folders_of_texts(tmp_path: Path) -> None:
         (tmp_path / "mail" / team).mkdir(parents=True)
         for i, phrase in enumerate(phrases * 3):
             (tmp_path / "mail" / team / f"{i}.txt").write_text(f"{phrase}, {i}\n")
-    result = litebert.fit(tmp_path / "mail", ways=["counts"])
+    result = litebert.fit(tmp_path / "mail", methods=["tfidf"])
     assert result.folder == tmp_path / "mail-model"
     assert result.notes[0].startswith("27 rows")
     (answer,) = litebert.load(result.folder).predict(["the invoice"])
@@ -291,13 +302,13 @@ def test_files_that_teach_nothing(
 ) -> None:
     file = write(tmp_path / "a.csv", rows)
     with pytest.raises(DataError, match=words):
-        litebert.fit(file, ways=["counts"])
-    assert main(["fit", str(file), "--ways", "counts"]) == 2
+        litebert.fit(file, methods=["tfidf"])
+    assert main(["fit", str(file), "--methods", "tfidf"]) == 2
     assert words in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_command(tickets: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["fit", str(tickets), "--ways", "counts", "frozen", "--model", str(encoder)]
+    command = ["fit", str(tickets), "--methods", "tfidf", "frozen", "--model", str(encoder)]
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "accuracy" in shown
@@ -308,15 +319,15 @@ def test_the_command(tickets: Path, encoder: Path, capsys: pytest.CaptureFixture
     assert [line.split()[-2] for line in shown.splitlines()[2:4]] == ["access", "billing"]
     assert main([*command, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["way"] in ("counts", "frozen")
-    assert main(["fit", str(tickets), "--overwrite", "--ways", "counts", "--seed", "3"]) == 0
+    assert record["method"] in ("tfidf", "frozen")
+    assert main(["fit", str(tickets), "--overwrite", "--methods", "tfidf", "--seed", "3"]) == 0
 
 
 def test_descriptions_are_read_from_a_file(
     tickets: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = write(tmp_path / "names.csv", [("billing", "money, invoices"), ("hardware", "devices")])
-    command = ["fit", str(tickets), "--ways", "frozen", "--model", str(encoder)]
+    command = ["fit", str(tickets), "--methods", "frozen", "--model", str(encoder)]
     assert main([*command, "--describe", str(names)]) == 0
     write(names, [("billing",)])
     assert main([*command, "--describe", str(names), "--overwrite"]) == 2
@@ -331,12 +342,12 @@ def test_descriptions_are_read_from_a_file(
     [
         ({"labels": ["billing"]}, "two classes or more"),
         ({"labels": ["billing", "access", "billing"]}, "each once"),
-        ({"labels": ["billing", "access"], "ways": ["counts"]}, "--ways"),
+        ({"labels": ["billing", "access"], "methods": ["tfidf"]}, "--methods"),
         ({"labels": ["billing", "access"], "label_column": "team"}, "--label-column"),
-        ({"ways": ["counts"], "describe": {"billing": ["money"]}}, "add frozen"),
+        ({"methods": ["tfidf"], "describe": {"billing": ["money"]}}, "add frozen"),
         ({"describe": {"biling": ["money"]}}, "billing"),
         ({"budget": "0s"}, "30m"),
-        ({"ways": ["count"]}, "counts"),
+        ({"methods": ["count"]}, "tfidf"),
     ],
 )
 def test_options_that_contradict(options: dict[str, Any], words: str, tickets: Path) -> None:
@@ -346,9 +357,9 @@ def test_options_that_contradict(options: dict[str, Any], words: str, tickets: P
 
 
 def test_a_folder_in_use_keeps_its_files(tickets: Path) -> None:
-    folder = litebert.fit(tickets, ways=["counts"]).folder
+    folder = litebert.fit(tickets, methods=["tfidf"]).folder
     with lock_folder(folder, RunError), pytest.raises(RunError, match="in use"):
-        litebert.fit(tickets, ways=["counts"], overwrite=True)
+        litebert.fit(tickets, methods=["tfidf"], overwrite=True)
     assert litebert.load(folder).predict(["reset my password"])
 
 
@@ -358,18 +369,18 @@ def test_no_time_to_learn_from_all_rows(
     """A run that was killed after it had judged, and has no time after that."""
 
     def fail(*arguments: Any) -> Any:
-        raise ways.OutOfTime
+        raise methods.OutOfTime
 
     finish = judging.Runner.finish
     monkeypatch.setattr(judging.Runner, "finish", fail)
-    with pytest.raises(ways.OutOfTime):
-        litebert.fit(tickets, model=encoder, ways=["frozen"])
+    with pytest.raises(methods.OutOfTime):
+        litebert.fit(tickets, model=encoder, methods=["frozen"])
     monkeypatch.setattr(judging.Runner, "finish", finish)
-    monkeypatch.setitem(ways.WAYS, "frozen", fail)
+    monkeypatch.setitem(methods.METHODS, "frozen", fail)
     with pytest.raises(RunError, match="longer --budget"):
-        litebert.fit(tickets, model=encoder, ways=["frozen"])
+        litebert.fit(tickets, model=encoder, methods=["frozen"])
     monkeypatch.undo()
-    assert litebert.fit(tickets, model=encoder, ways=["frozen"], budget="20m").way == "frozen"
+    assert litebert.fit(tickets, model=encoder, methods=["frozen"], budget="20m").method == "frozen"
 
 
 def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +390,7 @@ def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             (tmp_path / "my mail" / team / f"{i}.txt").write_text(f"{phrase}, {i}\n")
     (tmp_path / "my mail" / "README.md").write_text("of the mail")
     monkeypatch.chdir(tmp_path / "my mail")
-    result = litebert.fit(".", ways=["counts"])
+    result = litebert.fit(".", methods=["tfidf"])
     assert result.folder == tmp_path / "my mail-model"
     assert result.notes[0].startswith("18 rows")
 
@@ -393,7 +404,7 @@ def test_ratings_are_numbers_where_one_says_so(
         stars = draw.randint(1, 5)
         rows.append((f"{'good ' * stars}thing {draw.randint(1, 99)}", stars))
     file = write(tmp_path / "stars.csv", rows)
-    assert main(["fit", str(file), "--ways", "counts", "--target", "number", "--json"]) == 0
+    assert main(["fit", str(file), "--methods", "tfidf", "--target", "number", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"] == "r2"
     (answer,) = litebert.load(tmp_path / "stars-model").predict(["good good good good good thing"])
     assert answer["prediction"] > 3
@@ -404,9 +415,9 @@ def test_of_many_rows_the_encoder_reads_a_part(
 ) -> None:
     monkeypatch.setattr(judging, "FEW_ROWS", 20)
     monkeypatch.setattr(judging, "MOST_READ", 30)
-    result = litebert.fit(tickets, model=encoder, ways=["counts", "frozen", "network"])
+    result = litebert.fit(tickets, model=encoder, methods=["tfidf", "frozen", "finetune"])
     assert any("reads 30 of the 42 rows" in note for note in result.notes)
-    assert {judged.way for judged in result.judged} == {"counts", "frozen", "network"}
+    assert {judged.method for judged in result.judged} == {"tfidf", "frozen", "finetune"}
     assert len({judged.rows for judged in result.judged}) == 1, "the same rows judge all of them"
     assert litebert.load(result.folder).predict(["reset my password"])
 
@@ -419,7 +430,7 @@ def test_counts_are_judged_before_the_encoder_reads(
 
     monkeypatch.setattr(judging, "_read", interrupt)
     result = litebert.fit(tickets, model=encoder)
-    assert [judged.way for judged in result.judged] == ["counts"]
+    assert [judged.method for judged in result.judged] == ["tfidf"]
     with pytest.raises(ModelError, match="nowhere"):
         litebert.fit(tickets, tickets.with_name("other"), model="nowhere/model")
 
@@ -428,30 +439,30 @@ def test_counts_are_judged_before_the_encoder_reads(
 def test_a_network_takes_as_many_steps_as_the_budget_allows(
     tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "NETWORK_EPOCHS", 10**6)
-    monkeypatch.setattr(ways, "LEAST_STEPS", 8)
+    monkeypatch.setattr(methods, "NETWORK_EPOCHS", 10**6)
+    monkeypatch.setattr(methods, "LEAST_STEPS", 8)
     began = time.monotonic()
-    result = litebert.fit(tickets, model=encoder, ways=["frozen", "network"], budget="25s")
-    assert {judged.way for judged in result.judged} == {"frozen", "network"}
+    result = litebert.fit(tickets, model=encoder, methods=["frozen", "finetune"], budget="25s")
+    assert {judged.method for judged in result.judged} == {"frozen", "finetune"}
     assert 5 < time.monotonic() - began < 40
 
 
-def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
-    """The way that is taken where each answers such a share of so many rows right."""
+def choose_among(shares: dict[methods.MethodName, float], rows: int) -> methods.MethodName:
+    """The method that is taken where each answers such a share of so many rows right."""
     task = Table(OneClass(("no", "yes")), texts=("text",), dev=("dev",))
     draw = np.random.default_rng(0)
     examples = [Example(str(i), None, int(draw.integers(2))) for i in range(rows)]
-    runner = judging.Runner(ways.Material(task, examples), Path(), [])
-    hard = draw.random(rows)  # all ways fail on the same rows first
-    for way, share in shares.items():
+    runner = judging.Runner(methods.Material(task, examples), Path(), [])
+    hard = draw.random(rows)  # all methods fail on the same rows first
+    for method, share in shares.items():
         right = hard < np.quantile(hard, share)
         logits = [
             np.array((1, -1) if (example.label == 0) == good else (-1, 1), np.float32)
             for example, good in zip(examples, right, strict=True)
         ]
-        runner.answers[way] = np.arange(rows), logits
-        score, error = runner.measure(runner.answers[way])
-        runner.judged[way] = judging.Judged(way, score, error, rows, 1.0, 100.0, 1.0)
+        runner.answers[method] = np.arange(rows), logits
+        score, error = runner.measure(runner.answers[method])
+        runner.judged[method] = judging.Judged(method, score, error, rows, 1.0, 100.0, 1.0)
     return runner.choose("balance")[0]
 
 
@@ -459,17 +470,17 @@ def choose_among(shares: dict[ways.WayName, float], rows: int) -> ways.WayName:
     ("shares", "rows", "chosen"),
     [
         # Many rows say what is better, whatever is usual.
-        ({"counts": 0.89, "frozen": 0.34, "network": 0.84}, 4000, "counts"),
-        ({"counts": 0.69, "frozen": 0.81, "network": 0.85}, 4000, "network"),
-        ({"counts": 0.80, "frozen": 0.80, "network": 0.80}, 4000, "counts"),
+        ({"tfidf": 0.89, "frozen": 0.34, "finetune": 0.84}, 4000, "tfidf"),
+        ({"tfidf": 0.69, "frozen": 0.81, "finetune": 0.85}, 4000, "finetune"),
+        ({"tfidf": 0.80, "frozen": 0.80, "finetune": 0.80}, 4000, "tfidf"),
         # Few rows do not, so what is usual decides.
-        ({"counts": 0.60, "frozen": 0.80, "contrastive": 0.80}, 40, "contrastive"),
+        ({"tfidf": 0.60, "frozen": 0.80, "contrastive": 0.80}, 40, "contrastive"),
         # But it does not where they speak clearly.
-        ({"counts": 0.95, "frozen": 0.50, "contrastive": 0.55}, 40, "counts"),
+        ({"tfidf": 0.95, "frozen": 0.50, "contrastive": 0.55}, 40, "tfidf"),
     ],
 )
 def test_the_rows_decide_as_far_as_they_can(
-    shares: dict[ways.WayName, float], rows: int, chosen: ways.WayName
+    shares: dict[methods.MethodName, float], rows: int, chosen: methods.MethodName
 ) -> None:
     assert choose_among(shares, rows) == chosen
 
@@ -497,25 +508,25 @@ def test_texts_tell_which_encoder_reads_them(
 
 
 def test_the_printed_command_makes_the_same_model(tmp_path: Path) -> None:
-    """Of columns that have to be found; nothing but its way is tried."""
+    """Of columns that have to be found; nothing but its method is tried."""
     rows = [("cold", "ice and snow"), ("warm", "sun and fire")] * 12
     file = tmp_path / "t.csv"
     lines = [f"{i};{label};{text} {i}" for i, (label, text) in enumerate(rows)]
     file.write_text("\n".join(["n;kind;words", *lines]) + "\n", encoding="cp1252")
-    first = litebert.fit(file, ways=("counts",))
+    first = litebert.fit(file, methods=("tfidf",))
     again = litebert.fit(file, tmp_path / "again", **first.options)
-    assert first.options["ways"] == ["counts"]
+    assert first.options["methods"] == ["tfidf"]
     assert first.options["text_column"] == "words"
-    name = "model/counts.safetensors"
+    name = "model/tfidf.safetensors"
     assert (first.folder / name).read_bytes() == (again.folder / name).read_bytes()
     printed = subprocess.run(
-        [sys.executable, "-m", "litebert", "fit", file, "--ways", "counts"],
+        [sys.executable, "-m", "litebert", "fit", file, "--methods", "tfidf"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     words = " ".join(printed.partition("a search:")[2].partition("wrote")[0].split())
-    options = "--ways counts --text-column words --label-column kind --overwrite"
+    options = "--methods tfidf --text-column words --label-column kind --overwrite"
     assert words == f"litebert fit {file} {options}"
 
 
@@ -525,7 +536,7 @@ def test_many_rows_are_scored_by_rows_that_chose_nothing(rows: int, halved: bool
     its lead over what is wrong everywhere is the other half's."""
     task = Table(OneClass(("no", "yes")), texts=("text",), dev=("dev",))
     examples = [Example(str(i), None, 1) for i in range(rows)]
-    runner = judging.Runner(ways.Material(task, examples), Path(), [])
+    runner = judging.Runner(methods.Material(task, examples), Path(), [])
     places = np.arange(rows)
     logits = np.where(places[:, None] % 2 == 1, (-1.0, 1.0), (1.0, -1.0)).astype(np.float32)
     every, wrong = (places, list(logits)), (places, [np.array((1, -1), np.float32)] * rows)
@@ -540,7 +551,7 @@ def test_slips_of_labels_and_texts_that_are_not_read_are_told(tmp_path: Path) ->
         rows.append((f"screen {i} is dead", f"my screen {i} is dark today", "Level 1", "tue"))
     rows += [("invoice 99 is late", "where is the invoice 99 now", "biling", "mon")]
     rows += [("screen 99 is dead", "the screen 99 is quite dark", "Level 2", "mon")]
-    result = litebert.fit(write(tmp_path / "mail.csv", rows), ways=["counts"])
+    result = litebert.fit(write(tmp_path / "mail.csv", rows), methods=["tfidf"])
     assert any("1 row has 'biling', and 20 'billing'" in note for note in result.notes)
     assert not any("Level 2" in note and "write one" in note for note in result.notes)
     assert "not read: 'place'; --text-column 'body + place' reads both" in result.notes
@@ -568,7 +579,7 @@ def test_a_title_is_read_with_its_text(form: str, tmp_path: Path) -> None:
         import pyarrow.parquet as pq
 
         pq.write_table(pa.table({name: [*cells] for name, cells in columns.items()}), file)
-    result = litebert.fit(file, ways=["counts"])
+    result = litebert.fit(file, methods=["tfidf"])
     assert result.options["text_column"] == "subject + body"
     answers = litebert.load(result.folder).predict(["a printer\nit fails, number 1"])
     out = tmp_path / "answers.jsonl"
@@ -580,12 +591,12 @@ def test_a_title_is_read_with_its_text(form: str, tmp_path: Path) -> None:
 def test_a_column_may_have_a_plus_in_its_name(tmp_path: Path) -> None:
     rows = [(phrase, "x", team) for team, phrases in PHRASES.items() for phrase in phrases]
     file = write(tmp_path / "plus.csv", [("pros + cons", "pros", "team"), *rows])
-    result = litebert.fit(file, ways=["counts"])
+    result = litebert.fit(file, methods=["tfidf"])
     assert result.options["text_column"] == "pros + cons"
     (answer,) = litebert.load(result.folder).predict(["the screen is dead"])
     assert answer["prediction"] == "hardware"
     with pytest.raises(DataError, match="has no column 'cons'"):
-        litebert.fit(file, tmp_path / "other", text_column="cons + pros", ways=["counts"])
+        litebert.fit(file, tmp_path / "other", text_column="cons + pros", methods=["tfidf"])
 
 
 def test_one_text_in_all_rows_teaches_nothing(tmp_path: Path) -> None:
@@ -608,7 +619,7 @@ def test_an_encoding_that_is_told_is_believed(tmp_path: Path) -> None:
     file = tmp_path / "de.csv"
     with open(file, "w", newline="", encoding="latin-1") as opened:
         csv.writer(opened).writerows(rows)
-    result = litebert.fit(file, ways=["counts"], encoding="latin-1")
+    result = litebert.fit(file, methods=["tfidf"], encoding="latin-1")
     assert result.options["encoding"] == "latin-1"
 
 
@@ -619,11 +630,11 @@ def test_what_reads_nothing_is_named_as_the_rival(target: Any, tmp_path: Path) -
     words = ["red", "green", "blue", "black", "white"]
     rows = [(" ".join(draw.choices(words, k=6)), draw.randint(1, 3)) for _ in range(60)]
     file = write(tmp_path / "noise.csv", [("text", "label"), *rows])
-    result = litebert.fit(file, ways=["counts"], target=target)
+    result = litebert.fit(file, methods=["tfidf"], target=target)
     assert "one and the same answer to every text" in result.reason
     told = [(f"{text} {'good' if label > 1 else 'bad'}", int(label > 1)) for text, label in rows]
     file = write(tmp_path / "told.csv", [("text", "label"), *told])
-    result = litebert.fit(file, ways=["counts"], target=target)
+    result = litebert.fit(file, methods=["tfidf"], target=target)
     assert "one and the same" not in result.reason
 
 
@@ -633,8 +644,8 @@ def test_two_fits_are_compared(
     """Their scores stand in one row, since the same rows judged them."""
     folders = [tickets.with_name("a-model"), tickets.with_name("b-model")]
     fits = [
-        litebert.fit(tickets, folders[0], ways=("counts",)),
-        litebert.fit(tickets, folders[1], ways=("frozen",), model=encoder),
+        litebert.fit(tickets, folders[0], methods=("tfidf",)),
+        litebert.fit(tickets, folders[1], methods=("frozen",), model=encoder),
     ]
     assert main(["compare", *map(str, folders), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -645,10 +656,10 @@ def test_two_fits_are_compared(
     assert rows[0]["data"] == rows[1]["data"]
     assert main(["compare", *map(str, folders)]) == 0
     shown = capsys.readouterr().out
-    assert "counts" in shown
+    assert "tfidf" in shown
     assert "frozen" in shown
     more = shutil.copy(tickets, tickets.with_name("more.csv"))
-    several = litebert.fit([tickets, more], tickets.with_name("several"), ways=("counts",))
+    several = litebert.fit([tickets, more], tickets.with_name("several"), methods=("tfidf",))
     assert main(["compare", str(several.folder), str(folders[0])]) == 0
     shutil.rmtree(folders[0])
     folders[0].mkdir()
@@ -670,18 +681,18 @@ def test_rows_and_files_may_lack_the_title(tmp_path: Path) -> None:
         del line["subject"]
     rows = tmp_path / "mail.jsonl"
     rows.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    result = litebert.fit(rows, ways=["counts"])
+    result = litebert.fit(rows, methods=["tfidf"])
     assert result.options["text_column"] == "subject + body"
     assert "texts have no 'subject' (8)" in result.notes
     whole = write(tmp_path / "whole.csv", [("subject", "body", "team"), *MAIL])
     bare = write(tmp_path / "bare.csv", [("body", "team"), *[row[1:] for row in MAIL]])
-    assert litebert.fit([whole, bare], ways=["counts"]).notes[0].startswith("48 rows")
+    assert litebert.fit([whole, bare], methods=["tfidf"]).notes[0].startswith("48 rows")
     for verb, option in (("predict", "--input"), ("evaluate", "--data")):
         assert main([verb, str(result.folder), option, str(bare)]) == 0
-    told = litebert.fit([bare, whole], tmp_path / "other", ways=["counts"]).notes
+    told = litebert.fit([bare, whole], tmp_path / "other", methods=["tfidf"]).notes
     assert f"{whole}: 'subject' is not read, as the first file has none" in told
     with pytest.raises(DataError, match="has no column 'subjct'; did you mean"):
-        litebert.fit(whole, tmp_path / "typo", text_column="subjct + body", ways=["counts"])
+        litebert.fit(whole, tmp_path / "typo", text_column="subjct + body", methods=["tfidf"])
     assert main(["predict", str(result.folder), "--input", str(whole), "--text-column", "a + body"])
 
 
@@ -690,18 +701,18 @@ def test_what_a_title_is(tmp_path: Path) -> None:
     the rows too; and beside columns whose names have a plus."""
     header = ("title", "text", "subject", "label")
     rows = [(title, text, f"{team}News", team) for title, text, team in MAIL]
-    news = litebert.fit(write(tmp_path / "news.csv", [header, *rows]), ways=["counts"])
+    news = litebert.fit(write(tmp_path / "news.csv", [header, *rows]), methods=["tfidf"])
     assert news.options["text_column"] == "title + text"
     short = ("subject", "details", "team")
     some = [(row[0] if i % 3 else "", *row[1:]) for i, row in enumerate(MAIL)]
-    details = litebert.fit(write(tmp_path / "details.csv", [short, *some]), ways=["counts"])
+    details = litebert.fit(write(tmp_path / "details.csv", [short, *some]), methods=["tfidf"])
     assert details.options["text_column"] == "subject + details"
     few = [(row[0] if not i % 3 else "", *row[1:]) for i, row in enumerate(MAIL)]
-    rare = litebert.fit(write(tmp_path / "rare.csv", [short, *few]), ways=["counts"])
+    rare = litebert.fit(write(tmp_path / "rare.csv", [short, *few]), methods=["tfidf"])
     assert rare.options["text_column"] == "subject + details"
     plain = ("title", "pros + cons", "team")
     file = write(tmp_path / "plus.csv", [plain, *MAIL])
-    plus = litebert.fit(file, ways=["counts"])
+    plus = litebert.fit(file, methods=["tfidf"])
     assert plus.options["text_column"] == "title + pros + cons"
     out = tmp_path / "answers.csv"
     assert main(["predict", str(plus.folder), "--input", str(file), "--out", str(out)]) == 0
@@ -715,7 +726,7 @@ def test_standard_input_is_read_as_a_file_is(tmp_path: Path) -> None:
     """Joined columns, and one with a plus in its name, of what can be read once only."""
     for header in (("subject", "body", "team"), ("pros + cons", "subject", "team")):
         file = write(tmp_path / "mail.csv", [header, *MAIL])
-        model = litebert.fit(file, ways=["counts"], overwrite=True).folder
+        model = litebert.fit(file, methods=["tfidf"], overwrite=True).folder
         words = [
             sys.executable,
             "-m",
@@ -750,19 +761,19 @@ def test_finetune_joins_columns_too(name: str, tmp_path: Path, encoder: Path) ->
 def test_joined_texts_are_checked_as_one(tmp_path: Path) -> None:
     file = write(tmp_path / "mail.csv", [("subject", "body", "team"), *MAIL])
     with pytest.raises(ConfigError, match="a column that the model reads"):
-        litebert.fit(file, text_column="team + body", label_column="team", ways=["counts"])
+        litebert.fit(file, text_column="team + body", label_column="team", methods=["tfidf"])
     lines = [{"subject": "s", "body": 404 if i % 4 else "b", "team": "ab"[i % 2]} for i in range(9)]
     rows = tmp_path / "rows.jsonl"
     rows.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     with pytest.raises(DataError, match="404"):
-        litebert.fit(rows, text_column="subject + body", ways=["counts"])
+        litebert.fit(rows, text_column="subject + body", methods=["tfidf"])
 
 
 @pytest.mark.parametrize("labels", [("1", "-1"), ("C", "C++"), ("A", "A+"), ("<5", ">5"), "👍👎"])
 def test_labels_that_signs_tell_apart_are_no_slips(labels: Sequence[str], tmp_path: Path) -> None:
     rows = [(row[0], labels[i % 2]) for i, row in enumerate(MAIL)]
     file = write(tmp_path / "signs.csv", [("text", "label"), *rows])
-    assert not any("write one" in note for note in litebert.fit(file, ways=["counts"]).notes)
+    assert not any("write one" in note for note in litebert.fit(file, methods=["tfidf"]).notes)
 
 
 def test_a_told_encoding_is_that_of_unlabeled_texts_too(tmp_path: Path) -> None:
@@ -773,7 +784,12 @@ def test_a_told_encoding_is_that_of_unlabeled_texts_too(tmp_path: Path) -> None:
         csv.writer(opened).writerows(rows)
     more.write_text("новый экран\nдругой счёт\n", encoding="cp1251")
     result = litebert.fit(
-        file, ways=["counts"], unlabeled=more, next_rows=2, encoding="cp1251", label_column="label"
+        file,
+        methods=["tfidf"],
+        unlabeled=more,
+        next_rows=2,
+        encoding="cp1251",
+        label_column="label",
     )
     assert result.next is not None
     assert "новый экран" in result.next.read_text("cp1251")

@@ -1,4 +1,4 @@
-"""Pairs whose texts are read apart: one model in every engine, export and way to ask it."""
+"""Pairs whose texts are read apart: one model in every engine, export and method to ask it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import litebert
 from litebert.base.errors import ConfigError, ModelError
 from litebert.demo import unpack
 from litebert.finetuning.heads import fit_head
-from litebert.fitting import ways
+from litebert.fitting import methods
 from litebert.serve.steps import Steps
 from litebert.tasks.rows import PaddedRows
 from litebert.tasks.scoring import compute_logits
@@ -48,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
     folder = tmp_path_factory.mktemp("pairs")
     with open(folder / "pairs.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("sentence1", "sentence2", "label"), *list_pairs(120)])
-    return litebert.fit(folder / "pairs.csv", model=encoder, ways=["frozen"]).folder
+    return litebert.fit(folder / "pairs.csv", model=encoder, methods=["frozen"]).folder
 
 
 def answer(folder: Path, pairs: Sequence[Any], **options: Any) -> np.ndarray[Any, Any]:
@@ -139,10 +139,10 @@ def test_a_network_of_pairs_is_trained_apart(
     tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, steps in (("LEAST_STEPS", 24), ("FEWEST_STEPS", 8), ("NETWORK_EPOCHS", 1)):
-        monkeypatch.setattr(ways, name, steps)
+        monkeypatch.setattr(methods, name, steps)
     with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("sentence1", "sentence2", "label"), *list_pairs(60)])
-    result = litebert.fit(tmp_path / "pairs.csv", model=encoder, ways=["network"])
+    result = litebert.fit(tmp_path / "pairs.csv", model=encoder, methods=["finetune"])
     record = litebert.load(result.folder).task_record
     assert record["pooling"] == "apart"
     pairs = [row[:2] for row in list_pairs(5)]

@@ -17,7 +17,7 @@ from litebert.base.errors import ConfigError, DataError, RunError
 from litebert.cli import main
 from litebert.demo import unpack
 from litebert.distill import steps
-from litebert.fitting import judging, second_round, unlabeled, ways
+from litebert.fitting import judging, methods, second_round, unlabeled
 from litebert.fitting.columns import Columns
 from litebert.text.records import Layout
 
@@ -79,7 +79,7 @@ def test_rows_worth_a_label_are_unsure_and_unlike_each_other(
     unknown = [f"the {topic} {draw.randint(1, 99)}" for topic in TOPICS for _ in range(12)]
     texts = [*known, *sure, *unknown, unknown[0].upper()]
     more = write(tmp_path / "more.csv", [("id", "body"), *enumerate(texts)])
-    result = litebert.fit(labeled, model=encoder, ways=["frozen"], unlabeled=more, next_rows=8)
+    result = litebert.fit(labeled, model=encoder, methods=["frozen"], unlabeled=more, next_rows=8)
     assert result.next == tmp_path / "mail-next.csv"
     rows = read(result.next)
     assert list(rows[0]) == ["message", "team", "guess"]
@@ -128,7 +128,7 @@ def test_the_way_from_no_label_and_back(
     write(first, [("message", "label", "guess"), *labels, (rows[-1]["message"], "", "")])
     content = first.read_bytes()
     result = litebert.fit(
-        first, model=encoder, ways=["frozen"], unlabeled=texts, next_rows=5, overwrite=True
+        first, model=encoder, methods=["frozen"], unlabeled=texts, next_rows=5, overwrite=True
     )
     assert result.folder == tmp_path / "mail-model"
     assert result.notes[0].startswith("7 rows: 2 classes (computer, money) from 'label'")
@@ -139,29 +139,29 @@ def test_the_way_from_no_label_and_back(
     assert not {row["message"] for row in second} & {text for text, *_ in labels}
     more = [(row["message"], team_of[row["message"]], row["guess"]) for row in second]
     write(result.next, [("message", "label", "guess"), *more])
-    both = litebert.fit([first, result.next], model=encoder, ways=["frozen"], overwrite=True)
+    both = litebert.fit([first, result.next], model=encoder, methods=["frozen"], overwrite=True)
     assert both.notes[0].startswith("12 rows")
 
 
 def test_a_finished_fit_is_asked_for_rows(labeled: Path, pool: Path) -> None:
     with open(labeled, "a", encoding="utf-8") as file:
         file.write("who wins the match,\nwhat a song,\n")
-    result = litebert.fit(labeled, ways=["counts"])
+    result = litebert.fit(labeled, methods=["tfidf"])
     written = (result.folder / "fit.json").read_bytes()
-    asked = litebert.fit(labeled, ways=["counts"], next_rows=2)
+    asked = litebert.fit(labeled, methods=["tfidf"], next_rows=2)
     assert asked.next is not None
     assert {row["message"] for row in read(asked.next)} == {"who wins the match", "what a song"}
-    other = litebert.fit(labeled, ways=["counts"], next_rows=3, unlabeled=pool)
+    other = litebert.fit(labeled, methods=["tfidf"], next_rows=3, unlabeled=pool)
     assert other.next is not None
     assert {row["message"] for row in read(other.next)} <= {*pool.read_text().splitlines()}
     assert (result.folder / "fit.json").read_bytes() == written
     with pytest.raises(RunError, match="--overwrite"):
-        litebert.fit(labeled, ways=["counts"], unlabeled=pool)
+        litebert.fit(labeled, methods=["tfidf"], unlabeled=pool)
 
 
 def test_more_texts_teach(labeled: Path, pool: Path) -> None:
-    alone = litebert.fit(labeled, ways=["counts"])
-    result = litebert.fit(labeled, ways=["counts"], unlabeled=pool, overwrite=True)
+    alone = litebert.fit(labeled, methods=["tfidf"])
+    result = litebert.fit(labeled, methods=["tfidf"], unlabeled=pool, overwrite=True)
     assert any(note.startswith("with 450 more texts") for note in result.notes)
     assert result.notes[-1].endswith(", kept")
     assert result.chosen is not None
@@ -181,27 +181,27 @@ def test_texts_that_say_nothing_are_not_kept(labeled: Path, tmp_path: Path) -> N
     draw = random.Random(0)
     file = tmp_path / "noise.txt"
     file.write_text("".join(f"w{draw.randint(0, 10**9)}\n" for _ in range(300)))
-    result = litebert.fit(labeled, ways=["counts"], unlabeled=file)
+    result = litebert.fit(labeled, methods=["tfidf"], unlabeled=file)
     assert result.notes[-1].endswith(", not kept")
 
 
-@pytest.mark.parametrize("way", ["counts", "frozen"])
+@pytest.mark.parametrize("method", ["tfidf", "frozen"])
 def test_guesses_never_come_from_a_model_that_saw_the_judging_rows(
-    way: ways.WayName,
+    method: methods.MethodName,
     labeled: Path,
     pool: Path,
     encoder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[tuple[ways.Material, list[int]]] = []
-    learn = ways.WAYS[way]
+    seen: list[tuple[methods.Material, list[int]]] = []
+    learn = methods.METHODS[method]
 
-    def noted(material: ways.Material, places: Sequence[int]) -> ways.Learned:
+    def noted(material: methods.Material, places: Sequence[int]) -> methods.Learned:
         seen.append((material, list(places)))
         return learn(material, places)
 
     asked: list[tuple[int, list[int]]] = []
-    for kind in (ways.LearnedCounts, ways.LearnedNetwork):
+    for kind in (methods.LearnedTfidf, methods.LearnedNetwork):
         answer = kind.logits
 
         def logits(self: Any, places: Sequence[int], answer: Any = answer) -> Any:
@@ -209,9 +209,9 @@ def test_guesses_never_come_from_a_model_that_saw_the_judging_rows(
             return answer(self, places)
 
         monkeypatch.setattr(kind, "logits", logits)
-    monkeypatch.setitem(ways.WAYS, way, noted)
+    monkeypatch.setitem(methods.METHODS, method, noted)
     monkeypatch.setattr(judging, "KEPT", -1e9)
-    litebert.fit(labeled, ways=[way], model=encoder, unlabeled=pool)
+    litebert.fit(labeled, methods=[method], model=encoder, unlabeled=pool)
     rounds = [(material, places) for material, places in seen if len(material.examples) > 18]
     judged = set[int]()
     for first, second in zip(rounds[0::2], rounds[1::2], strict=True):
@@ -251,35 +251,35 @@ def test_a_round_that_was_killed_goes_on(
     with monkeypatch.context() as broken:
         broken.setattr(judging, "learn_again", fail)
         with pytest.raises(MemoryError):
-            litebert.fit(labeled, ways=["counts"], unlabeled=pool)
+            litebert.fit(labeled, methods=["tfidf"], unlabeled=pool)
     asked: list[int] = []
-    learn = ways.WAYS["counts"]
+    learn = methods.METHODS["tfidf"]
 
-    def noted(material: ways.Material, places: Sequence[int]) -> ways.Learned:
+    def noted(material: methods.Material, places: Sequence[int]) -> methods.Learned:
         asked.append(len(places))
         return learn(material, places)
 
-    monkeypatch.setitem(ways.WAYS, "counts", noted)
-    result = litebert.fit(labeled, ways=["counts"], unlabeled=pool)
+    monkeypatch.setitem(methods.METHODS, "tfidf", noted)
+    result = litebert.fit(labeled, methods=["tfidf"], unlabeled=pool)
     assert asked.count(12) == 3, "only the first rounds that the second begins with"
     assert result.notes[-1].endswith("kept")
     assert litebert.load(result.folder).predict(["a text"])
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("way", ["contrastive", "network"])
+@pytest.mark.parametrize("method", ["contrastive", "finetune"])
 def test_a_trained_network_learns_again(
-    way: ways.WayName, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+    method: methods.MethodName, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "LEAST_STEPS", 24)
-    monkeypatch.setattr(ways, "NETWORK_EPOCHS", 1)
+    monkeypatch.setattr(methods, "LEAST_STEPS", 24)
+    monkeypatch.setattr(methods, "NETWORK_EPOCHS", 1)
     monkeypatch.setattr(judging, "KEPT", -1e9)
     phrases = {"money": "the invoice is wrong", "computer": "my laptop is broken"}
     rows = [(f"{phrase} {i}", team) for team, phrase in phrases.items() for i in range(12)]
     file = write(tmp_path / "mail.csv", [("message", "team"), *rows])
     more = tmp_path / "more.txt"
     more.write_text("".join(f"{text} again {i}\n" for text in phrases.values() for i in range(40)))
-    result = litebert.fit(file, ways=[way], model=encoder, unlabeled=more)
+    result = litebert.fit(file, methods=[method], model=encoder, unlabeled=more)
     assert result.notes[-1].endswith(", kept")
     answers = litebert.load(result.folder).predict([*phrases.values()])
     assert [answer["prediction"] for answer in answers] == [*phrases]
@@ -332,7 +332,7 @@ def test_rows_keep_the_form_of_the_file(tmp_path: Path, encoder: Path) -> None:
         label = ("same" if number % 2 else "other") if number < 18 else ""
         pairs.append((number, one, two, label))
     file = write(tmp_path / "pairs.csv", pairs)
-    result = litebert.fit(file, ways=["counts"], group_column="customer", next_rows=3)
+    result = litebert.fit(file, methods=["tfidf"], group_column="customer", next_rows=3)
     assert result.next is not None
     rows = read(result.next)
     assert list(rows[0]) == ["sentence1", "sentence2", "label", "customer", "guess"]
@@ -345,19 +345,19 @@ def test_rows_keep_the_form_of_the_file(tmp_path: Path, encoder: Path) -> None:
             *((f"{text}, again", "") for text in make_texts("access", 5, 3)),
         ],
     )
-    result = litebert.fit(plain, ways=["counts"], next_rows=2)
+    result = litebert.fit(plain, methods=["tfidf"], next_rows=2)
     assert result.next is not None
     with open(result.next, newline="", encoding="utf-8") as opened:
         written = list(csv.reader(opened))
     assert [len(row) for row in written] == [3, 3]
     write(result.next, [(row[0], "access", row[2]) for row in written])
-    both = litebert.fit([plain, result.next], ways=["counts"], overwrite=True)
+    both = litebert.fit([plain, result.next], methods=["tfidf"], overwrite=True)
     assert both.notes[0].startswith("20 rows")
 
     several = [(" ".join(draw.sample(words, 3)), draw.choice(["a", "a;b", "b"])) for _ in range(24)]
     blank = [(" ".join(draw.sample(words, 3)), "") for _ in range(6)]
     file = write(tmp_path / "several.csv", [("text", "labels"), *several, *blank])
-    result = litebert.fit(file, ways=["counts"], separator=";", next_rows=4)
+    result = litebert.fit(file, methods=["tfidf"], separator=";", next_rows=4)
     assert result.next is not None
     assert len(read(result.next)) == 4
 
@@ -369,7 +369,7 @@ def test_rows_keep_the_form_of_the_file(tmp_path: Path, encoder: Path) -> None:
         ({"next_rows": -1}, ConfigError, "-1"),
         ({"unlabeled": "nowhere.csv"}, DataError, "nowhere.csv"),
         ({"unlabeled": "empty"}, DataError, "empty"),
-        ({"labels": ["a", "b"], "unlabeled": "a", "ways": ()}, ConfigError, "--unlabeled"),
+        ({"labels": ["a", "b"], "unlabeled": "a", "methods": ()}, ConfigError, "--unlabeled"),
         ({"unlabeled": "mail.csv", "next_rows": 1}, ConfigError, "give others"),
     ],
 )
@@ -384,7 +384,7 @@ def test_what_cannot_be_asked(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(kind, match=words):
-        litebert.fit("mail.csv", **{"ways": ["counts"], **options})
+        litebert.fit("mail.csv", **{"methods": ["tfidf"], **options})
     assert not (tmp_path / "mail-model").exists()
 
 
@@ -396,31 +396,31 @@ def test_rows_to_label_are_read_beside_a_file_in_another_encoding(
     lines = [f"{text} {i};{label}" for i, (text, label) in enumerate(rows)]
     file.write_text("\n".join(["text;kind", *lines]) + "\n", encoding="cp1252")
     out = tmp_path / "mine"
-    words = ["fit", str(file), "--ways", "counts", "--out", str(out)]
+    words = ["fit", str(file), "--methods", "tfidf", "--out", str(out)]
     assert main([*words, "--next", "3"]) == 0
     (command,) = (line for line in caplog.messages if "--overwrite" in line)
     more = tmp_path / "a-next.csv"
-    asked = ("--ways", "counts", "--out", out, "--overwrite")
+    asked = ("--methods", "tfidf", "--out", out, "--overwrite")
     assert {*command.split(" fit ")[1].split()} == {*map(str, (file, more, *asked))}
     text = more.read_text("cp1252")
     assert text.count("für dich") == 3
     more.write_text(text.replace(",,", ",a,"), encoding="cp1252")
-    again = litebert.fit([file, more], out, ways=["counts"], overwrite=True)
+    again = litebert.fit([file, more], out, methods=["tfidf"], overwrite=True)
     assert again.notes[0].startswith("15 rows")
     more.write_text(text.replace(",,", ",a,"), encoding="utf-8")
     with pytest.raises(DataError, match="save all in UTF-8"):
-        litebert.fit([file, more], out, ways=["counts"], overwrite=True)
+        litebert.fit([file, more], out, methods=["tfidf"], overwrite=True)
 
 
 def test_files_of_one_table_agree(labeled: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other.csv", [("text", "team"), ("a b", "access")])
     with pytest.raises(DataError, match="'message'"):
-        litebert.fit([labeled, other], ways=["counts"])
+        litebert.fit([labeled, other], methods=["tfidf"])
     western = write(tmp_path / "western.csv", [("message", "team"), ("Müller", "access")], "cp1252")
     with pytest.raises(DataError, match="UTF-8"):
-        litebert.fit([labeled, western], ways=["counts"])
+        litebert.fit([labeled, western], methods=["tfidf"])
     with pytest.raises(DataError, match="missing"):
-        litebert.fit([labeled, tmp_path / "missing.csv"], ways=["counts"])
+        litebert.fit([labeled, tmp_path / "missing.csv"], methods=["tfidf"])
 
 
 @pytest.mark.thorough
@@ -431,7 +431,16 @@ def test_a_student_is_judged_by_rows_that_no_label_of_it_came_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(steps, "choose_budget", lambda lines: "20 steps")
-    command = ["fit", str(labeled), "--ways", "frozen", "--model", str(encoder), "--size", "500k"]
+    command = [
+        "fit",
+        str(labeled),
+        "--methods",
+        "frozen",
+        "--model",
+        str(encoder),
+        "--size",
+        "500k",
+    ]
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert [name for name in ("teacher", "student", "8 bits") if name in shown]
@@ -450,7 +459,7 @@ def test_a_student_is_judged_by_rows_that_no_label_of_it_came_from(
 
 
 def test_counts_need_no_student(labeled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", str(labeled), "--ways", "counts", "--size", "2M"]) == 0
+    assert main(["fit", str(labeled), "--methods", "tfidf", "--size", "2M"]) == 0
     assert "small already" in capsys.readouterr().out
     assert not (labeled.with_name("mail-model") / "student").exists()
 
@@ -461,12 +470,12 @@ def test_rows_to_label_are_written_with_the_delimiter_that_was_told(tmp_path: Pa
     file.write_text("\n".join(["message;team", *lines]), encoding="utf-8")
     more = tmp_path / "more.txt"
     more.write_text("a text, with a comma\nanother one\nand a third\n", encoding="utf-8")
-    first = litebert.fit(file, ways=["counts"], unlabeled=more, next_rows=3, delimiter=";")
+    first = litebert.fit(file, methods=["tfidf"], unlabeled=more, next_rows=3, delimiter=";")
     assert first.next is not None
     header, *rows = first.next.read_text("utf-8-sig").splitlines()
     assert header == "message;team;guess"
     first.next.write_text(
         "\n".join([header, *(row.replace(";;", ";access;") for row in rows)]), encoding="utf-8"
     )
-    again = litebert.fit([file, first.next], tmp_path / "again", ways=["counts"], delimiter=";")
+    again = litebert.fit([file, first.next], tmp_path / "again", methods=["tfidf"], delimiter=";")
     assert again.notes[0].startswith("27 rows")

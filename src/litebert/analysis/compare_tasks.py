@@ -152,7 +152,7 @@ def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
         note += f" {COLLAPSED} gives the same answer to all: its score is that of guessing."
     if any(row.baseline is not None for row in rows):
         note += (
-            " baseline: a model that counts words and characters, fitted on the rows of the run."
+            " baseline: a TF-IDF model of words and characters, fitted on the rows of the run."
         )
     return note
 
@@ -241,15 +241,15 @@ def is_task_run(folder: Path) -> bool:
 def _read_fit(folder: Path) -> TaskRow:
     record = read_json(folder / FIT, RunError)
     try:
-        question, way = record["question"], record.get("way")
+        question, method = record["question"], record.get("method")
         data = question["data"]
-        judged = next((each for each in record.get("judged", ()) if each["way"] == way), None)
-        if way is not None and judged is None:
+        judged = next((each for each in record.get("judged", ()) if each["method"] == method), None)
+        if method is not None and judged is None:
             raise RunError(f"no row judged the fit in {folder}, which has no labels; leave it out")
         return TaskRow(
             run=str(folder),
             task="table",
-            model=str(way),
+            model=str(method),
             metric=str(record.get("metric")),
             scores=() if judged is None else (100.0 * float(judged["score"]),),
             data=str(question["digest"]),

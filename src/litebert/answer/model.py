@@ -29,7 +29,6 @@ from litebert.base.registry import ENGINES
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.demo import locate
-from litebert.interop.counts import FeatureTokenizer
 from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.models import read_folder
 from litebert.interop.names import find_exported_graph
@@ -39,6 +38,7 @@ from litebert.interop.onnx.exports import (
     read_exported,
 )
 from litebert.interop.sentence_modules import VectorSettings, truncate_vectors, vector_settings
+from litebert.interop.tfidf import FeatureTokenizer
 from litebert.judge.calibration import choose_threshold
 from litebert.judge.words import WordWeight
 from litebert.kernels.network import find_refusal
@@ -120,7 +120,7 @@ class Model(LoadedModel):
     @property
     def can_encode(self) -> bool:
         """True if it gives vectors; an exported model does only if it is a backbone."""
-        if self.engine == "counts":
+        if self.engine == "tfidf":
             return False
         return not self._has_graph or self.task.get("kind") == "backbone"
 
@@ -342,7 +342,7 @@ class Model(LoadedModel):
     def _as_states(self) -> Model:
         """Return the encoder as a model whose logits are the last states; an export as it is."""
         if not self.can_encode and not self._has_graph:
-            raise ModelError(f"{self.path} counts words and makes no vectors; name another model")
+            raise ModelError(f"{self.path} is a TF-IDF model, which makes no vectors; name another")
         if not self.can_encode:
             raise ModelError(
                 f"{self.path} is an ONNX export that gives no states; export the model again with "
@@ -466,12 +466,12 @@ def load(
     else:
         opened = read_folder(path, head, lazy=True, tokenizer=tokenizer)
         if isinstance(opened.tokenizer, FeatureTokenizer):
-            if engine not in (None, "counts"):
+            if engine not in (None, "tfidf"):
                 raise ConfigError(
-                    f"{path} counts words: it has no network for the engine {engine}, and answers "
-                    "as it is"
+                    f"{path} is a TF-IDF model, with no network for the engine {engine}; leave it "
+                    "out"
                 )
-            engine = "counts"
+            engine = "tfidf"
         packed = opened.packed
         if packed and dtype is None and engine in (None, "compiled"):
             dtype = None if find_refusal(opened.config.encoder, packed) else packed

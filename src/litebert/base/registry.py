@@ -189,7 +189,7 @@ ENGINES = Registry(
     compiled="answer.engines.compiled:CompiledRuntime",
     torch="answer.engines.torch_runtime:TorchRuntime",
     onnx="answer.engines.onnx_runtime:OnnxRuntime",
-    counts="answer.engines.counts:CountsRuntime",
+    tfidf="answer.engines.tfidf:TfidfRuntime",
 )
 TRACKERS = Registry(
     "tracker",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FitArguments:
-    """Make the best model that your labels allow: counted words, a linear model on an encoder, or a
+    """Make the best model that your labels allow: TF-IDF, a linear model on an encoder, or a
     trained network, each judged on rows that it did not read. The same command again continues.
     """
 
@@ -31,7 +31,7 @@ class FitArguments:
     )
     common: ClassVar[str] = (
         "out text-column label-column pair-column labels describe unlabeled next size model "
-        "ways budget prefer overwrite device json"
+        "methods budget prefer overwrite device json"
     )
     file: Annotated[tuple[Path, ...], Arg("FILE", positional=True)]
     """A table, or a folder with one of texts for each class; several are one table."""
@@ -57,12 +57,12 @@ class FitArguments:
     """Go on to a student of so many parameters in 8 bits, such as 2M."""
     model: Annotated[str | None, Arg("MODEL")] = None
     """Encoder; by default all-MiniLM-L6-v2, or the package's own."""
-    ways: tuple[Literal["counts", "frozen", "contrastive", "network"], ...] = ()
-    """Ways to try; by default those that suit the number of rows."""
+    methods: tuple[Literal["tfidf", "frozen", "contrastive", "finetune"], ...] = ()
+    """Methods to try; by default those that suit the number of rows."""
     budget: str = "10m"
     """Time for all of it."""
     prefer: Literal["balance", "score"] = "balance"
-    """Take a cheaper way that is as good within the error, or the best, whatever it costs."""
+    """Take a cheaper method that is as good within the error, or the best, whatever it costs."""
     target: Literal["class", "labels", "number"] | None = None
     """What a label is, such as number for ratings; by default found."""
     separator: str | None = None
@@ -90,7 +90,7 @@ def fit(words: list[str]) -> int:
     labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
     names = (
         *("text_column", "label_column", "pair_column", "group_column", "target", "separator"),
-        *("encoding", "delimiter", "header", "model", "ways", "unlabeled", "budget", "prefer"),
+        *("encoding", "delimiter", "header", "model", "methods", "unlabeled", "budget", "prefer"),
         *("overwrite", "device", "seed"),
     )
     result = run(
@@ -109,7 +109,7 @@ def fit(words: list[str]) -> int:
     if result.judged:
         rows = [
             (
-                ("* " if judged.way == result.way else "  ") + judged.way,
+                ("* " if judged.method == result.method else "  ") + judged.method,
                 f"{judged.score:.3f} ± {judged.error:.3f}",
                 f"{judged.rows:,}",
                 f"{judged.seconds:.1f} s",
@@ -118,9 +118,9 @@ def fit(words: list[str]) -> int:
             )
             for judged in result.judged
         ]
-        columns_shown = ("way", result.metric, "judged on", "learned in", "texts/s", "MB")
+        columns_shown = ("method", result.metric, "judged on", "learned in", "texts/s", "MB")
         console.table(columns_shown, rows)
-    console.show(f"{result.way}: {result.reason}.")
+    console.show(f"{result.method}: {result.reason}.")
     if result.options:
         same = _spell_words(arguments.file, _list_typed(arguments) | result.options)
         if "--overwrite" not in same:  # of what stands there now
@@ -161,9 +161,9 @@ def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
     from litebert.commands.distill import distill
 
     assert arguments.size is not None
-    if result.way == "counts":
+    if result.method == "tfidf":
         size = sum(file.stat().st_size for file in (result.folder / "model").rglob("*"))
-        console.show(f"counted words are small already: {size / 1e6:.2g} MB, without a network.")
+        console.show(f"TF-IDF models are small already: {size / 1e6:.2g} MB, without a network.")
         console.ending(result.folder, ("predict", result.folder, "TEXT"))
         return 0
     train = held / "train.jsonl"

@@ -84,7 +84,7 @@ class FinetuneConfig:
     seeds: int = 1
     """Seeds to run; several give a median and a spread."""
     baseline: bool = True
-    """Also score counted words, in seconds."""
+    """Also score a TF-IDF model, in seconds."""
     mislabeled: int = 0
     """Training rows to list in mislabeled.csv whose label is likely wrong."""
     tracker: tuple[str, ...] = ()

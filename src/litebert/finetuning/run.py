@@ -20,7 +20,7 @@ A run folder holds
                       cost
     reliability.json  calibration and precision of the answers to the first development part
     mislabeled.csv    with `mislabeled`: training rows whose label is likely wrong
-    baseline.json     the scores of a model that counts words and characters, on the same rows
+    baseline.json     the scores of a TF-IDF model, on the same rows
     scores.json       the scores of model/, and of the baseline
 """
 

@@ -1,1 +1,1 @@
-"""From labels to the best model that they allow: ways, the choice among them, and `fit`."""
+"""From labels to the best model that they allow: methods, the choice among them, and `fit`."""

@@ -17,7 +17,7 @@ from litebert.base.errors import ConfigError, LitebertError
 from litebert.config import replace
 from litebert.demo import ENCODER as PACKAGED
 from litebert.finetuning.initial import InitialModel, load_initial
-from litebert.fitting.ways import Material, read_vectors
+from litebert.fitting.methods import Material, read_vectors
 from litebert.tasks.rows import build_single_rows
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import OneClass

@@ -1,7 +1,7 @@
-"""Judges ways on rows that they did not learn from: of few rows each third in turn for the cheap
-ways, and one third for those that train a network; of many rows one part. The way that is taken
-learns from all rows. What few rows cannot tell apart is decided as on other tasks: trained networks
-are better than frozen vectors, and these better than counts, by `EXPECTED`.
+"""Judges methods on rows that they did not learn from: of few rows each third in turn for the cheap
+methods, and one third for those that train a network; of many rows one part. The method that is
+taken learns from all rows. What few rows cannot tell apart is decided as on other tasks: trained
+networks are better than frozen vectors, and these better than TF-IDF, by `EXPECTED`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from litebert.base.errors import DataError, RunError
 from litebert.base.storage import atomic_text, write_whole
 from litebert.config import replace
 from litebert.finetuning.heads import fit_head
-from litebert.fitting.second_round import add_texts, learn_again
-from litebert.fitting.ways import (
+from litebert.fitting.methods import (
+    METHODS,
     TRAINED,
-    WAYS,
     Learned,
     Material,
+    MethodName,
     OutOfTime,
-    WayName,
     read_vectors,
 )
+from litebert.fitting.second_round import add_texts, learn_again
 from litebert.judge.calibration import calibrate_part, scale_logits, trace_part
 from litebert.judge.seeds import compute_share_error
 from litebert.tasks.rows import number_groups
@@ -48,41 +48,41 @@ from litebert.text.records import Notes
 log = logging.getLogger("litebert")
 
 FEW_ROWS, FOLDS = 2000, 3
-"""Rows below which the cheap ways judge each row once, in so many folds."""
+"""Rows below which the cheap methods judge each row once, in so many folds."""
 READING, MOST_READ = 0.25, 60_000
 """The share of the time that is left in which the encoder reads rows, and how many, at most: a
 linear model learns little from more."""
 JUDGED, MOST_JUDGED = 0.2, 4000
 """Share and number of many rows that judge."""
 HALVES = 2000
-"""Rows that judge, from which on one half of them chooses the way, and the other scores it."""
-EXPECTED: Mapping[WayName, tuple[float, float]] = {
+"""Rows that judge, from which on one half of them chooses the method, and the other scores it."""
+EXPECTED: Mapping[MethodName, tuple[float, float]] = {
     "frozen": (0.15, 0.2),
     "contrastive": (0.15, 0.12),
-    "network": (0.15, 0.12),
+    "finetune": (0.15, 0.12),
 }
-"""The share of the errors that a way takes away from the one that it builds on (frozen vectors from
-counts, a trained network from frozen vectors), and its standard deviation: a round number for what
-MiniLM did on reviews and on topics with 8 to 500 labels a class."""
+"""The share of the errors that a method takes away from the one that it builds on (frozen vectors
+from TF-IDF, a trained network from frozen vectors), and its standard deviation: a round number for
+what MiniLM did on reviews and on topics with 8 to 500 labels a class."""
 LEAST_SPREAD = 0.02
 """The least standard deviation of a score's gain."""
 KEPT = 0.5
 """A second round is kept that is better by this share of its error."""
 WORTH = 0.01
-"""A gain that is smaller than this and than its error is not worth a dearer way."""
+"""A gain that is smaller than this and than its error is not worth a dearer method."""
 TIMED = 256
 """Texts that tell how fast a model answers."""
 _BLOCKS = 20
 Prefer = Literal["balance", "score"]
 Answers = tuple[NDArray[np.int64], Logits]
-"""Places of rows, and what a way answered to these."""
+"""Places of rows, and what a method answered to these."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A way, and what its answers to rows that it had not read were worth."""
+    """A method, and what its answers to rows that it had not read were worth."""
 
-    way: WayName
+    method: MethodName
     score: float
     error: float
     """The standard error of the score."""
@@ -96,15 +96,15 @@ class Judged:
 
 
 class Runner:
-    """Judges ways on the same rows, chooses one, and lets it learn from all rows."""
+    """Judges methods on the same rows, chooses one, and lets it learn from all rows."""
 
     def __init__(self, material: Material, folder: Path, notes: list[str]) -> None:
         self.material, self.folder, self.notes = material, folder, notes
         self.items = material.task.plain_items(material.examples)
         self.folds = split_rows(material.task, self.items, material.seed)
-        self.judged: dict[WayName, Judged] = {}
-        self.answers: dict[WayName, Answers] = {}
-        self.learned: dict[WayName, Learned] = {}
+        self.judged: dict[MethodName, Judged] = {}
+        self.answers: dict[MethodName, Answers] = {}
+        self.learned: dict[MethodName, Learned] = {}
         self.taught: Material | None = None
         """The rows and texts without labels, if a second round with these is better."""
         self.stopped = False
@@ -114,65 +114,65 @@ class Runner:
         if len({item.group for item in self.items}) == 1 and self.items[0].group is not None:
             self._note("all rows are of one group, so groups keep no rows apart")
 
-    def judge(self, ways: Sequence[WayName]) -> None:
-        for way in WAYS:
-            if way not in ways or self.stopped:
+    def judge(self, methods: Sequence[MethodName]) -> None:
+        for method in METHODS:
+            if method not in methods or self.stopped:
                 continue
-            folds = self.folds[:1] if way in TRAINED else self.folds
+            folds = self.folds[:1] if method in TRAINED else self.folds
             began = time.monotonic()
             try:
-                if way != "counts" and not self.material.items:
+                if method != "tfidf" and not self.material.items:
                     self.material = _read(self.material, np.any(self.folds, 0), self.notes)
                     began = time.monotonic()
-                cost, places, logits = self._answer(way, folds)
+                cost, places, logits = self._answer(method, folds)
             except OutOfTime:
-                self._note(f"{way} was left out: it does not fit into the time that is left")
+                self._note(f"{method} was left out: it does not fit into the time that is left")
                 continue
             except DataError as fault:
-                if way != "counts":
+                if method != "tfidf":
                     raise
-                self._note(f"counts was left out: {fault}")
+                self._note(f"tfidf was left out: {fault}")
                 continue
             except KeyboardInterrupt:
                 if not self.judged:
                     raise
                 self.stopped = self.interrupted = True
-                self._note("stopped: the best way so far is taken")
+                self._note("stopped: the best method so far is taken")
                 continue
-            self.answers[way] = places, logits
-            score, error = self.measure(self.answers[way])
+            self.answers[method] = places, logits
+            score, error = self.measure(self.answers[method])
             count = len(places) // 2 if len(places) >= HALVES else len(places)
-            entry = Judged(way, score, error, count, *cost)
-            self.judged[way] = entry
+            entry = Judged(method, score, error, count, *cost)
+            self.judged[method] = entry
             log.info(
-                f"{way}: {self.material.task.metric} {score:.4g} ± {error:.2g} on {len(places):,} "
-                f"rows ({time.monotonic() - began:.1f} s)"
+                f"{method}: {self.material.task.metric} {score:.4g} ± {error:.2g} on "
+                f"{len(places):,} rows ({time.monotonic() - began:.1f} s)"
             )
 
     def _answer(
-        self, way: WayName, folds: Sequence[NDArray[np.bool_]]
+        self, method: MethodName, folds: Sequence[NDArray[np.bool_]]
     ) -> tuple[list[float], NDArray[np.int64], Logits]:
         """Answer the held rows of each fold; kept, so that a run that was killed goes on.
 
         Returns:
             Seconds of learning, texts a second and megabytes; the places of the rows; the answers.
         """
-        file = self.folder / f"{way}.npz"
+        file = self.folder / f"{method}.npz"
         if file.is_file():
             with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
                 return saved["cost"].tolist(), saved["places"], list(saved["logits"])
         places, logits, seconds = [], list[Any](), 0.0
         for held in folds:
             material, learn = self.material, np.flatnonzero(~held).tolist()
-            if way in TRAINED:  # what is taken learns once more, from all rows
+            if method in TRAINED:  # what is taken learns once more, from all rows
                 material = self._limit(material, len(learn))
             began = time.monotonic()
-            learned = WAYS[way](material, learn)
+            learned = METHODS[method](material, learn)
             seconds += time.monotonic() - began
             tried = np.flatnonzero(held)
             places.append(tried)
             logits += learned.logits(tried.tolist())
-            self.learned[way] = learned
+            self.learned[method] = learned
         every = np.concatenate(places)
         timed = [self.material.examples[place] for place in np.resize(every, TIMED).tolist()]
         cost = [round(seconds / len(folds), 2), *_measure_model(learned, timed)]
@@ -186,9 +186,9 @@ class Runner:
         share = rows / (rows + len(self.items))
         return replace(material, deadline=time.monotonic() + left * share)
 
-    def teach(self, way: WayName, texts: Sequence[Example], count: int) -> None:
-        """Judge a second round of the way with `texts` out of `count`, on the rows that judged the
-        first, by models that learned from none of them; `finish` repeats it if it is better."""
+    def teach(self, method: MethodName, texts: Sequence[Example], count: int) -> None:
+        """Judge a second round of the method with `texts` out of `count`, on the rows that judged
+        the first, by models that learned from none of them; `finish` repeats it if it is better."""
         output, rows = self.material.task.output, len(self.items)
         if not output.exclusive:
             self._note("more texts teach classes only, so these were not used")
@@ -198,21 +198,23 @@ class Runner:
             return
         if self.stopped:
             return
-        folds = self.folds[:1] if way in TRAINED else self.folds
-        file = self.folder / f"{way}-again.npz"
+        folds = self.folds[:1] if method in TRAINED else self.folds
+        file = self.folder / f"{method}-again.npz"
         places, logits = [np.flatnonzero(held) for held in folds], list[Any]()
         try:
             left = READING * (self.material.deadline - time.monotonic())
-            material = add_texts(self.material, way, texts, left)
+            material = add_texts(self.material, method, texts, left)
             if file.is_file():
                 with suppress(OSError, ValueError, KeyError), np.load(file) as saved:
                     logits = list(saved["logits"])
             if not logits:
                 for held, tried in zip(folds, places, strict=True):
                     learn = np.flatnonzero(~held).tolist()
-                    limited = self._limit(material, len(learn)) if way in TRAINED else material
-                    first = self.learned.get(way) if len(folds) == 1 else None
-                    logits += learn_again(limited, way, learn, rows, first).logits(tried.tolist())
+                    limited = self._limit(material, len(learn)) if method in TRAINED else material
+                    first = self.learned.get(method) if len(folds) == 1 else None
+                    logits += learn_again(limited, method, learn, rows, first).logits(
+                        tried.tolist()
+                    )
                 with write_whole(file) as aside, open(aside, "wb") as opened:
                     np.savez(opened, logits=np.stack(logits))
         except OutOfTime:
@@ -220,10 +222,10 @@ class Runner:
             return
         except KeyboardInterrupt:
             self.stopped = self.interrupted = True
-            self._note("stopped: the best way so far is taken")
+            self._note("stopped: the best method so far is taken")
             return
         again = np.concatenate(places), logits
-        gain, error = self.measure(again, self.answers[way])
+        gain, error = self.measure(again, self.answers[method])
         kept = gain > KEPT * error
         read = len(material.examples) - rows
         of = f" of {count:,}" if read < count else ""
@@ -233,9 +235,9 @@ class Runner:
         self.notes.append(note)
         log.info(note)
         if kept:
-            self.taught, self.learned, self.answers[way] = material, {}, again
+            self.taught, self.learned, self.answers[method] = material, {}, again
             score, error = self.measure(again)
-            self.judged[way] = replace(self.judged[way], score=score, error=error)
+            self.judged[method] = replace(self.judged[method], score=score, error=error)
 
     def measure(self, answers: Answers, others: Answers | None = None) -> tuple[float, float]:
         """The score of answers and its error; with others, of the difference from these on the rows
@@ -278,49 +280,53 @@ class Runner:
         whole = score(np.ones(len(listed), bool))
         return np.array([whole, *(score(blocks != block) for block in range(blocks.max() + 1))])
 
-    def choose(self, prefer: Prefer) -> tuple[WayName, str]:
-        """The way to take, and why."""
+    def choose(self, prefer: Prefer) -> tuple[MethodName, str]:
+        """The method to take, and why."""
         if not self.judged:
-            raise DataError("no way could learn from these rows; give more, or a longer --budget")
+            raise DataError(
+                "no method could learn from these rows; give more, or a longer --budget"
+            )
         cheapest = next(iter(self.judged))
         if len(self.judged) == 1:
-            return cheapest, "the only way that was judged"
-        worth: dict[WayName, float] = {cheapest: 0.0}
-        for way in list(self.judged)[1:]:
-            ground: WayName = "frozen" if "frozen" in worth and way != "frozen" else cheapest
+            return cheapest, "the only method that was judged"
+        worth: dict[MethodName, float] = {cheapest: 0.0}
+        for method in list(self.judged)[1:]:
+            ground: MethodName = "frozen" if "frozen" in worth and method != "frozen" else cheapest
             left = max(0.0, 1 - self.judged[ground].score)
-            mean, spread = (share * left for share in EXPECTED[way])
-            seen, error = self.measure(self.answers[way], self.answers[ground])
+            mean, spread = (share * left for share in EXPECTED[method])
+            seen, error = self.measure(self.answers[method], self.answers[ground])
             # Rows that speak against what is usual say that this task is not.
             surprise = max(0.0, (seen - mean) ** 2 - error**2)
             precision, prior = 1 / error**2, 1 / max(spread**2, LEAST_SPREAD**2, surprise)
             expected = (seen * precision + mean * prior) / (precision + prior)
-            worth[way] = worth[ground] + expected
-        best = max(worth, key=lambda way: worth[way])
+            worth[method] = worth[ground] + expected
+        best = max(worth, key=lambda method: worth[method])
         chosen = best
         if prefer == "balance":
-            for way in worth:  # from cheap to dear
-                apart = worth[best] - worth[way]
+            for method in worth:  # from cheap to dear
+                apart = worth[best] - worth[method]
                 error = (
-                    0.0 if way == best else self.measure(self.answers[best], self.answers[way])[1]
+                    0.0
+                    if method == best
+                    else self.measure(self.answers[best], self.answers[method])[1]
                 )
                 if apart <= min(WORTH, error):
-                    chosen = way
+                    chosen = method
                     break
         return chosen, self._explain(chosen, best)
 
-    def _explain(self, chosen: WayName, best: WayName) -> str:
+    def _explain(self, chosen: MethodName, best: MethodName) -> str:
         metric, judged = self.material.task.metric, self.judged
         if chosen != best:
             fast = judged[chosen].texts_per_second / max(1.0, judged[best].texts_per_second)
             faster = f", and {fast:.0f} times as fast" if fast >= 2 else ""
             return f"as good as {best} here, inside the noise{faster}"
-        others = [way for way in judged if way != chosen]
-        rival = max(others, key=lambda way: judged[way].score)
+        others = [method for method in judged if method != chosen]
+        rival = max(others, key=lambda method: judged[method].score)
         seen, error = self.measure(self.answers[chosen], self.answers[rival])
         apart = f"{seen:+.3f} ± {error:.3f} {metric} on the same rows"
         if seen > 2 * error:
-            first = others[0]  # counts, if these are not the best themselves
+            first = others[0]  # tfidf, if it is not the best themselves
             gain, noise = self.measure(self.answers[chosen], self.answers[first])
             more = f"; than {first} {gain:+.3f} ± {noise:.3f}" if first != rival else ""
             return f"better than {rival} ({apart}{more})"
@@ -328,13 +334,13 @@ class Runner:
             return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
         return f"these rows do not tell it from {rival} ({apart}); on most tasks it is better"
 
-    def doubt(self, way: WayName) -> str:
-        """Say so if the way is not better than what reads no text."""
-        places, _ = self.answers[way]
+    def doubt(self, method: MethodName) -> str:
+        """Say so if the method is not better than what reads no text."""
+        places, _ = self.answers[method]
         some = self.items[:: -(-len(self.items) // FEW_ROWS)]
         alike = fit_head(self.material.task.output, np.zeros((len(some), 1), np.float32), some)
         same = places, alike.logits(np.zeros((len(places), 1), np.float32))
-        gain, error = self.measure(self.answers[way], same)
+        gain, error = self.measure(self.answers[method], same)
         if gain > 2 * error:
             return ""
         score, metric = self.measure(same)[0], self.material.task.metric
@@ -343,10 +349,10 @@ class Runner:
             f"{score:.3f}): give more rows, or see whether the texts hold what the labels say"
         )
 
-    def finish(self, way: WayName, folder: Path, card: str) -> None:
-        """Let the way learn from all rows, and write the model."""
+    def finish(self, method: MethodName, folder: Path, card: str) -> None:
+        """Let the method learn from all rows, and write the model."""
         task = self.material.task
-        places, logits = self.answers[way]
+        places, logits = self.answers[method]
         targets = [self.items[place].target for place in places.tolist()]
         calibration = calibrate_part(task.output, logits, targets)
         temperature = calibration.temperature if calibration else 1.0
@@ -355,21 +361,21 @@ class Runner:
             scaled = scale_logits(logits, temperature)
             precision = trace_part(task.output, scaled, targets)
             about["precision"] = [asdict(point) for point in precision]
-        learned = self.learned.get(way)
+        learned = self.learned.get(method)
         if not self.stopped or learned is None:
             self.stopped = False
             try:
                 with progress.task(f"learning from all {len(self.items):,} rows"):
                     rows = range(len(self.items))
                     if self.taught is None:
-                        learned = WAYS[way](self.material, rows)
+                        learned = METHODS[method](self.material, rows)
                     else:
-                        learned = learn_again(self.taught, way, rows, len(rows), None)
+                        learned = learn_again(self.taught, method, rows, len(rows), None)
             except (OutOfTime, KeyboardInterrupt) as cause:
                 if learned is None and isinstance(cause, OutOfTime):
                     raise RunError(
-                        f"no time is left for {way} to learn from all rows; run fit again with a "
-                        "longer --budget"
+                        f"no time is left for {method} to learn from all rows; run fit again with "
+                        "a longer --budget"
                     ) from None
                 if learned is None:
                     raise
@@ -383,16 +389,16 @@ class Runner:
         part = EncodedPart("dev", [self.material.examples[i] for i in places.tolist()], [])
         write_examples(folder, choose_examples(task, part))
 
-    def write_teacher(self, way: WayName, folder: Path) -> None:
-        """Write what the way learns without the rows of the first fold, and the rows of both parts
-        as tables, so that no label of a row that judges a student reaches it."""
+    def write_teacher(self, method: MethodName, folder: Path) -> None:
+        """Write what the method learns without the rows of the first fold, and the rows of both
+        parts as tables, so that no label of a row that judges a student reaches it."""
         task, held, output = self.material.task, self.folds[0], self.material.task.output
         learn = np.flatnonzero(~held).tolist()
         try:
             if self.taught is None:
-                learned = WAYS[way](self.material, learn)
+                learned = METHODS[method](self.material, learn)
             else:
-                learned = learn_again(self.taught, way, learn, len(self.items), None)
+                learned = learn_again(self.taught, method, learn, len(self.items), None)
         except OutOfTime:
             raise RunError(
                 "no time is left to make a teacher; run fit again with a longer --budget"

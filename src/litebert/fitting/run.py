@@ -2,10 +2,11 @@
 
 A run's folder holds
 
-    fit.json     the question (file, columns, encoder, settings), each way's score with its error,
-                 what was taken and why
+    fit.json     the question (file, columns, encoder, settings), each method's score with its
+                 error, what was taken and why
     model/       the model, which every verb opens by the name of the run's folder
-    ways/        what each way answered to the rows that judge it; the same command again continues
+    methods/     what each method answered to the rows that judge it; the same command again
+                 continues
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from litebert.finetuning.heads import fit_head
 from litebert.fitting.columns import GUESS, TITLE_NAMES, Columns, find_columns, find_encoding
 from litebert.fitting.encoders import open_encoder, reads_names, says_something
 from litebert.fitting.judging import READING, Judged, Prefer, Runner
-from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
-from litebert.fitting.ways import (
-    WAYS,
+from litebert.fitting.methods import (
+    METHODS,
     LearnedNetwork,
     Material,
-    WayName,
+    MethodName,
     read_vectors,
 )
+from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
 from litebert.interop.names import FIT
 from litebert.tasks.registry import open_task
 from litebert.tasks.table import Table, TableFiles
@@ -68,15 +69,15 @@ class Fit:
     """A finished run of `fit`."""
 
     folder: Path
-    way: WayName
+    method: MethodName
     metric: str
     judged: list[Judged]
     reason: str
-    """Why this way, in a sentence."""
+    """Why this method, in a sentence."""
     notes: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     """The arguments of `fit` that make this model where nothing is looked for and nothing judged
-    but its way: columns, encoder and way."""
+    but its method: columns, encoder and method."""
     next: Path | None = None
     """The file of the rows that are worth a label, if they were asked for."""
     interrupted: bool = False
@@ -85,7 +86,7 @@ class Fit:
     @property
     def chosen(self) -> Judged | None:
         """None of a model that no row judged."""
-        return next((judged for judged in self.judged if judged.way == self.way), None)
+        return next((judged for judged in self.judged if judged.method == self.method), None)
 
 
 def fit(
@@ -93,7 +94,7 @@ def fit(
     out: str | Path | None = None,
     *,
     model: str | Path | None = None,
-    ways: Sequence[WayName] = (),
+    methods: Sequence[MethodName] = (),
     labels: Sequence[str] = (),
     describe: Mapping[str, str | Sequence[str]] | None = None,
     unlabeled: str | Path | Sequence[str | Path] = (),
@@ -114,7 +115,7 @@ def fit(
         out: the folder of the run, by default NAME-model for NAME.csv.
         model: the encoder, by default all-MiniLM-L6-v2 if the Hub or its cache has it, else the one
             in the package.
-        ways: the ways to try, by default counts, frozen and the one of contrastive and network that
+        methods: those to try, by default tfidf, frozen and the one of contrastive and finetune that
             suits so many rows.
         labels: what the classes are called, of texts without labels. Then no row judges.
         describe: a sentence or more for a class, by its label.
@@ -122,11 +123,11 @@ def fit(
             sure of teaches a second round, which is kept if the rows that judge say so.
         next_rows: how many rows worth a label to write to NAME-next.csv for NAME.csv: of
             `unlabeled`, or else of the rows of `data` that have no label. Of a finished fit too.
-        teacher: also write `held/`, from which a student can learn and be judged: what the way
+        teacher: also write `held/`, from which a student can learn and be judged: what the method
             learned from a part of the rows, and the rows of both parts.
         budget: the time for all of it, such as 10m.
-        prefer: balance takes a cheaper way if a dearer one is not better by more than its error or
-            a point; score takes the best, whatever it costs.
+        prefer: balance takes a cheaper method if a dearer one is not better by more than its error
+            or a point; score takes the best, whatever it costs.
         columns: the options of a table (`text_column`, `label_column`, `pair_column`,
             `group_column`, `target`, `header`, `encoding`); those that are not given are found.
 
@@ -144,14 +145,14 @@ def fit(
         name: [texts] if isinstance(texts, str) else list(texts)
         for name, texts in (describe or {}).items()
     }
-    for way in ways:
-        if way not in WAYS:
-            raise ConfigError(f"ways has '{way}'; {nearest(way, list(WAYS))}")
-    ways = [way for way in WAYS if way in ways]
+    for method in methods:
+        if method not in METHODS:
+            raise ConfigError(f"methods has '{method}'; {nearest(method, list(METHODS))}")
+    methods = [method for method in METHODS if method in methods]
     deadline = began + parse_amount(budget, "budget", ("time",)).value
     out = _name_folder(first) if out is None else Path(out)
     if labels:
-        _check_labels(labels, described, ways, sources, pool, columns)
+        _check_labels(labels, described, methods, sources, pool, columns)
     if teacher and labels:
         raise ConfigError(
             "a student is judged by rows with labels; label some, and leave --size out"
@@ -177,15 +178,15 @@ def fit(
             if pool
             else "next needs texts without labels, and every row has one; give --unlabeled"
         )
-    if "contrastive" in ways and not task.output.exclusive:
-        raise ConfigError("the way contrastive is for texts of one class each; leave it out")
+    if "contrastive" in methods and not task.output.exclusive:
+        raise ConfigError("the method contrastive is for texts of one class each; leave it out")
     if described:
-        _check_descriptions(described, task, ways)
+        _check_descriptions(described, task, methods)
     question = {
         "data": str(first) if len(sources) == 1 else [*map(str, sources)],
         "columns": asdict(found),
         "model": None if model is None else str(model),
-        "ways": list(ways),
+        "methods": list(methods),
         "labels": list(labels),
         "describe": described,
         "budget": budget,
@@ -219,7 +220,7 @@ def fit(
     if (finished := _find_finished(out, question, overwrite, bool(next_rows))) is not None:
         for note in (*finished.notes, f"{out} has this fit already; --overwrite makes it again"):
             log.info(note)
-        if teacher and finished.way != "counts" and not (out / HELD).is_dir():
+        if teacher and finished.method != "tfidf" and not (out / HELD).is_dir():
             raise RunError(
                 f"{out} has this fit without what a student learns from; --overwrite makes it again"
             )
@@ -228,11 +229,11 @@ def fit(
         _begin(out, question, overwrite)
         for note in notes:
             log.info(note)
-        wanted = list(ways) or _choose_ways(task, len(examples))
+        wanted = list(methods) or _choose_methods(task, len(examples))
         if labels:
             wanted = ["frozen"]
-        material = Material(task, examples, seed=seed, folder=out / "ways", deadline=deadline)
-        if set(wanted) != {"counts"}:
+        material = Material(task, examples, seed=seed, folder=out / "methods", deadline=deadline)
+        if set(wanted) != {"tfidf"}:
             material = open_encoder(material, model, described, device, notes)
         if labels:
             learned = _learn_from_names(material)
@@ -240,30 +241,30 @@ def fit(
             result = Fit(out, "frozen", task.metric, [], reason, notes)
             learned.write(out / "model", {}, 1.0, _make_card(result, first))
         else:
-            runner = Runner(material, out / "ways", notes)
+            runner = Runner(material, out / "methods", notes)
             runner.judge(wanted)
-            way, reason = runner.choose(prefer)
+            method, reason = runner.choose(prefer)
             if pool:
-                runner.teach(way, blank, count)
-            reason += runner.doubt(way)
+                runner.teach(method, blank, count)
+            reason += runner.doubt(method)
             given = columns if first.is_dir() else {**columns, **found.options()}
             options = {
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in given.items()
                 if value not in (None, ())
             }
-            options |= {"model": material.source} if way != "counts" else {}
-            options["ways"] = [way]
+            options |= {"model": material.source} if method != "tfidf" else {}
+            options["methods"] = [method]
             judged = list(runner.judged.values())
-            result = Fit(out, way, task.metric, judged, reason, notes, options)
-            runner.finish(way, out / "model", _make_card(result, first))
+            result = Fit(out, method, task.metric, judged, reason, notes, options)
+            runner.finish(method, out / "model", _make_card(result, first))
             result = replace(result, interrupted=runner.interrupted)
-            if teacher and way != "counts":
-                runner.write_teacher(way, out / HELD)
+            if teacher and method != "tfidf":
+                runner.write_teacher(method, out / HELD)
         record = {
             "format": 1,
             "question": question,
-            "way": result.way,
+            "method": result.method,
             "metric": result.metric,
             "judged": [asdict(judged) for judged in result.judged],
             "reason": result.reason,
@@ -272,7 +273,7 @@ def fit(
             "seconds": round(time.monotonic() - began, 1),
         }
         write_json(out / FIT, record)
-        shutil.rmtree(out / "ways", ignore_errors=True)
+        shutil.rmtree(out / "methods", ignore_errors=True)
     return add_next(result)
 
 
@@ -294,7 +295,7 @@ def _name_folder(data: Path) -> Path:
 def _check_labels(
     labels: Sequence[str],
     described: Mapping[str, Sequence[str]],
-    ways: Sequence[WayName],
+    methods: Sequence[MethodName],
     sources: Sequence[Path],
     pool: Sequence[Path],
     columns: Mapping[str, Any],
@@ -309,7 +310,7 @@ def _check_labels(
             raise ConfigError(f"{data} is a folder, which names its classes; leave --labels out")
     unused = ["label_column", "pair_column", "group_column", "target", "separator"]
     unused = [name for name in unused if columns.get(name)]
-    unused += ["ways"] if {*ways} - {"frozen"} else []
+    unused += ["methods"] if {*methods} - {"frozen"} else []
     unused += ["unlabeled"] if pool else []
     if unused:
         option = unused[0].replace("_", "-")
@@ -325,12 +326,12 @@ def _check_labels(
 
 
 def _check_descriptions(
-    describe: Mapping[str, Sequence[str]], task: Task[Any], ways: Sequence[WayName]
+    describe: Mapping[str, Sequence[str]], task: Task[Any], methods: Sequence[MethodName]
 ) -> None:
     if not reads_names(task):
         raise ConfigError("describe is for texts of one class each; leave it out")
-    if ways == ["counts"]:
-        raise ConfigError("the way counts reads no descriptions; add frozen to --ways")
+    if methods == ["tfidf"]:
+        raise ConfigError("the method tfidf reads no descriptions; add frozen to --methods")
     for label in describe:
         if label not in task.output.labels:
             raise ConfigError(f"describe has '{label}'; {nearest(label, task.output.labels)}")
@@ -379,7 +380,7 @@ def _open(
             named: Task[Any] = Table(OneClass(tuple(labels)), texts=(found.text,))
             told = [f"{len(texts):,} texts in '{found.text}', without labels", *told]
             return named, texts, texts, found, told
-        # Given as its own dev part, so that no row is held out: ways hold out their own.
+        # Given as its own dev part, so that no row is held out: methods hold out their own.
         files = open_task("table", sources, dev=sources, **{**found.options(), **options})
     assert isinstance(files, TableFiles)
     files.leaves_blank = True
@@ -488,7 +489,7 @@ def _find_finished(
     file = out / FIT
     if file.is_file():
         record = read_json(file, RunError)
-        if "way" not in record or overwrite:
+        if "method" not in record or overwrite:
             return None
         asked = {"unlabeled": "", **record.get("question", {})}
         if any_texts:
@@ -498,7 +499,7 @@ def _find_finished(
                 f"{out} holds the fit of other rows or settings; give another --out, or --overwrite"
             )
         judged = [Judged(**fields) for fields in record["judged"]]
-        names = ("way", "metric", "reason", "notes", "options")
+        names = ("method", "metric", "reason", "notes", "options")
         return Fit(out, judged=judged, **{name: record[name] for name in names})
     if out.exists() and (not out.is_dir() or any(item.name != LOCK for item in out.iterdir())):
         raise RunError(f"{out} is there and holds no fit; give another --out")
@@ -509,18 +510,18 @@ def _begin(out: Path, question: Mapping[str, Any], overwrite: bool) -> None:
     """Record the question, and delete what answered another one."""
     file = out / FIT
     asked = read_json(file, RunError).get("question", {}) if file.is_file() else {}
-    # What a way answered is worth as much to a run with more time.
+    # What a method answered is worth as much to a run with more time.
     asked |= {name: question[name] for name in ("budget", "prefer")}
     if overwrite or asked != question:
-        for name in ("model", "ways", HELD, "student"):
+        for name in ("model", "methods", HELD, "student"):
             shutil.rmtree(out / name, ignore_errors=True)
-    (out / "ways").mkdir(exist_ok=True)
+    (out / "methods").mkdir(exist_ok=True)
     write_json(file, {"format": 1, "question": question})
 
 
-def _choose_ways(task: Task[Any], rows: int) -> list[WayName]:
+def _choose_methods(task: Task[Any], rows: int) -> list[MethodName]:
     contrasts = task.output.exclusive and not task.pair and rows < CONTRASTIVE_ROWS
-    return ["counts", "frozen", "contrastive" if contrasts else "network"]
+    return ["tfidf", "frozen", "contrastive" if contrasts else "finetune"]
 
 
 def _measure_sureness(learned: LearnedNetwork, material: Material) -> str:
@@ -547,7 +548,11 @@ def _learn_from_names(material: Material) -> LearnedNetwork:
 
 def _make_card(result: Fit, data: Path) -> str:
     chosen = result.chosen
-    lines = [f"# A model of {data.name}", "", f"`litebert fit {data.name}` made it: {result.way}."]
+    lines = [
+        f"# A model of {data.name}",
+        "",
+        f"`litebert fit {data.name}` made it: {result.method}.",
+    ]
     lines += ["", *(f"- {note}" for note in result.notes)]
     if chosen is not None:
         lines += [
@@ -555,5 +560,5 @@ def _make_card(result: Fit, data: Path) -> str:
             f"Expected {result.metric}: {chosen.score:.3f} ± {chosen.error:.3f}, of {chosen.rows} "
             "rows that it had not learned from.",
         ]
-    lines += ["", f"Why this way: {result.reason}.", ""]
+    lines += ["", f"Why this method: {result.reason}.", ""]
     return "\n".join(lines)

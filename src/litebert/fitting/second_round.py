@@ -1,5 +1,5 @@
-"""What a way is sure of teaches it once more (self-training): texts without labels, each with the
-class that the first round gives it, at a low weight beside the rows that a person labeled.
+"""What a method is sure of teaches it once more (self-training): texts without labels, each with
+the class that the first round gives it, at a low weight beside the rows that a person labeled.
 
 The rows that judge are answered by models whose guesses come from a first round that had not
 learned from them either.
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from litebert.config import replace
 from litebert.finetuning.heads import fit_head
-from litebert.fitting.ways import (
+from litebert.fitting.methods import (
+    METHODS,
     TRAINED,
-    WAYS,
     Learn,
     Learned,
-    LearnedCounts,
     LearnedNetwork,
+    LearnedTfidf,
     Material,
-    WayName,
+    MethodName,
     read_vectors,
 )
 from litebert.tasks.outputs import softmax
@@ -41,11 +41,11 @@ _TIMED = 512
 
 
 def add_texts(
-    material: Material, way: WayName, texts: Sequence[Example], seconds: float
+    material: Material, method: MethodName, texts: Sequence[Example], seconds: float
 ) -> Material:
     """Put texts without labels after the labeled rows, (N + M): as many as the encoder reads
     `READS` times within the seconds."""
-    if way == "counts":
+    if method == "tfidf":
         return replace(material, examples=[*material.examples, *texts])
     start = material.start
     assert start is not None
@@ -67,12 +67,16 @@ def add_texts(
 
 
 def learn_again(
-    material: Material, way: WayName, places: Sequence[int], labeled: int, first: Learned | None
+    material: Material,
+    method: MethodName,
+    places: Sequence[int],
+    labeled: int,
+    first: Learned | None,
 ) -> Learned:
-    """Learn from the labeled rows at places, and from what the way is sure of among the rows of the
-    material after the `labeled` ones. `first` is what it learned of the places alone, if that is
-    known."""
-    learn: Learn = WAYS[way]
+    """Learn from the labeled rows at places, and from what the method is sure of among the rows of
+    the material after the `labeled` ones. `first` is what it learned of the places alone, if that
+    is known."""
+    learn: Learn = METHODS[method]
     first = learn(material, places) if first is None else _move(first, material)
     texts = range(labeled, len(material.examples))
     targets = [material.examples[place].label for place in places]
@@ -86,7 +90,7 @@ def learn_again(
             items[place] = replace(items[place], target=guess, weight=WEIGHT)
     taught = replace(material, examples=examples, items=items)
     places = [*places, *(labeled + chosen).tolist()]
-    if way not in TRAINED:
+    if method not in TRAINED:
         return learn(taught, places)
     # A network that is trained on its own guesses costs much, and was worse; its head is not.
     assert isinstance(first, LearnedNetwork)
@@ -117,7 +121,7 @@ def choose_guesses(
 
 def _move(learned: Learned, material: Material) -> Learned:
     """What was learned, over the places of a larger material."""
-    if isinstance(learned, LearnedCounts):
+    if isinstance(learned, LearnedTfidf):
         return replace(learned, material=material)
     assert isinstance(learned, LearnedNetwork)
     vectors = None if learned.vectors is None else material.vectors

@@ -36,7 +36,6 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
-from litebert.interop.counts import COUNTS, read_counts
 from litebert.interop.hf.reading import open_foreign, read_contents
 from litebert.interop.loaded import (
     LoadedModel,
@@ -51,6 +50,7 @@ from litebert.interop.names import FIT, WEIGHTS, holds_weights
 from litebert.interop.onnx.exports import is_exported, read_exported
 from litebert.interop.records import read_own_tokenizer, read_recipe, read_task, read_tokenizer
 from litebert.interop.sentence_modules import carry_modules, encoder_folder, modules_note
+from litebert.interop.tfidf import TFIDF, read_tfidf
 from litebert.kernels.network import Stored
 from litebert.kernels.packing import Dtype
 from litebert.tokenizer import Tokenizer
@@ -104,8 +104,8 @@ def _read_folder(
             if not (folder / "model").is_dir():
                 raise ModelError(f"the {work} in {folder} is not finished; {again}")
             folder = folder / "model"
-    if (folder / COUNTS).is_file():
-        return read_counts(folder)
+    if (folder / TFIDF).is_file():
+        return read_tfidf(folder)
     if lazy and is_exported(folder):
         return read_exported(folder, tokenizer)
     if (folder / "recipe.json").is_file():

@@ -56,7 +56,7 @@ class Served:
         self.tokenizer = model.require_tokenizer()
         record, shape = model.task_record, model.config.encoder
         self.engine, self.length, self.layers = model.engine, model.length, shape.layers
-        if self.engine == "counts":  # its tokens take no time, so the characters are limit enough
+        if self.engine == "tfidf":  # its tokens take no time, so the characters are limit enough
             self.most_tokens = self.length
         try:
             vectors = vector_settings(model) or VectorSettings()

@@ -41,7 +41,7 @@ from litebert.text.records import Notes, clean, format_value, list_values
 if TYPE_CHECKING:
     from litebert.answer.model import Model
     from litebert.config.finetuning import FinetuneConfig
-    from litebert.fitting.ways import WayName
+    from litebert.fitting.methods import MethodName
 
 log = logging.getLogger("litebert")
 
@@ -56,12 +56,12 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "metric": ((str, type(None)), "a name"),
     "random_state": (int, "a whole number"),
     "device": (str, "a name"),
-    "ways": ((list, tuple), "a list of names"),
+    "methods": ((list, tuple), "a list of names"),
     "budget": ((str, type(None)), "a time such as 10m"),
 }
 """The types that a parameter may have, and how a message calls them."""
 _TRAINING = ("tokenizer", "epochs", "learning_rate", "batch_size", "max_length", "metric")
-"""Parameters of fine-tuning: where one is given, no other way is tried."""
+"""Parameters of fine-tuning: where one is given, no other method is tried."""
 _fits: defaultdict[Path, Lock] = defaultdict(Lock)
 """Held while a fit writes into its folder, so that one in another thread finds it done."""
 
@@ -74,7 +74,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         model: str | Path | None = None,
         *,
         out: str | Path | None = None,
-        ways: Sequence[WayName] = (),
+        methods: Sequence[MethodName] = (),
         budget: str | None = None,
         tokenizer: str | Path | None = None,
         epochs: float | None = None,
@@ -87,9 +87,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     ) -> None:
         """Keep the parameters; `fit` checks them.
 
-        `fit` tries several ways, as `litebert.fit` does. With a parameter of training (`tokenizer`,
-        `epochs`, `learning_rate`, `batch_size`, `max_length`, `metric`) or with weights, it
-        fine-tunes the network, and a tenth of the rows chooses the best weights.
+        `fit` tries several methods, as `litebert.fit` does. With a parameter of training
+        (`tokenizer`, `epochs`, `learning_rate`, `batch_size`, `max_length`, `metric`) or with
+        weights, it fine-tunes the network, and a tenth of the rows chooses the best weights.
 
         Args:
             model: a run, a litebert or Hugging Face folder, or the name of a model of the Hub such
@@ -98,7 +98,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             out: the folder in which each `fit` makes a folder of its own, named by its rows and
                 parameters: so a repeated or interrupted `fit` continues. By default a temporary
                 folder, which is deleted with the estimator, or after its next fit.
-            ways: the ways to try, by default those that suit so many rows.
+            methods: the methods to try, by default those that suit so many rows.
             budget: the time for all of them, by default 10m.
             tokenizer: a tokenizer, where `model` has none.
             epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
@@ -109,7 +109,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             device: the device to train and to answer on.
         """
         self.model, self.out, self.tokenizer = model, out, tokenizer
-        self.ways, self.budget = ways, budget
+        self.methods, self.budget = methods, budget
         self.epochs, self.learning_rate = epochs, learning_rate
         self.batch_size, self.max_length, self.metric = batch_size, max_length, metric
         self.random_state, self.device = random_state, device
@@ -164,7 +164,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     table,
                     folder / "run",
                     model=self.model,
-                    ways=self.ways,
+                    methods=self.methods,
                     device=self.device,
                     seed=int(self.random_state),
                     text_column="text",
@@ -202,10 +202,10 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         from litebert.tasks.registry import open_task
         from litebert.tasks.texts import Example
 
-        for name in ("ways", "budget"):
+        for name in ("methods", "budget"):
             if getattr(self, name) not in (None, (), []):
                 raise ConfigError(
-                    f"{name} is for a choice among ways, and a parameter or weights ask for "
+                    f"{name} is for a choice among methods, and a parameter or weights ask for "
                     "fine-tuning; leave one out"
                 )
         files = open_task("table", table, target=self.target, metric=self.metric, **columns)
@@ -331,7 +331,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         model: str | Path | None = None,
         *,
         out: str | Path | None = None,
-        ways: Sequence[WayName] = (),
+        methods: Sequence[MethodName] = (),
         budget: str | None = None,
         tokenizer: str | Path | None = None,
         epochs: float | None = None,
@@ -352,7 +352,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         super().__init__(
             model,
             out=out,
-            ways=ways,
+            methods=methods,
             budget=budget,
             tokenizer=tokenizer,
             epochs=epochs,

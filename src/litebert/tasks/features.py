@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.interop.counts import SCALE, WORD
+from litebert.interop.tfidf import SCALE, WORD
 
 Texts: TypeAlias = "tuple[str, ...]"
 """One text, or the two of a pair."""
@@ -102,7 +102,7 @@ class TextFeatures:
 
     def describe(self) -> tuple[list[str], list[str], tuple[int, int], NDArray[np.float32]]:
         """Return the words, the n-grams with their sizes, and the weights of both by TF-IDF, (F,):
-        what a model needs to count without scikit-learn (interop/counts.py)."""
+        what a model needs to count without scikit-learn (interop/tfidf.py)."""
         ngrams, sizes, weights = self._characters.describe()
         idf = np.concatenate((self._words.idf_, weights)).astype(np.float32)
         return self._words.get_feature_names_out().tolist(), ngrams, sizes, idf

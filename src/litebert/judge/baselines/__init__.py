@@ -221,7 +221,7 @@ def advise(
     if baseline is None or not math.isfinite(baseline_score + score):
         return None
     verdict = judge(scores, [baseline_score], rows, full)
-    fit = "litebert fit takes the cheapest of the ways that are as good"
+    fit = "litebert fit takes the cheapest of the methods that are as good"
     if verdict == "level":
         noise = compute_noise(scores, [baseline_score], rows, full)
         return (

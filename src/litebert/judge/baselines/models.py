@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from litebert.base.errors import DataError
 from litebert.data import IGNORED
-from litebert.interop.counts import Counts
+from litebert.interop.tfidf import Tfidf
 from litebert.tasks.features import Sparse, TextFeatures
 from litebert.tasks.outputs import Output
 from litebert.tasks.retrieval.bm25 import Bm25
@@ -147,12 +147,12 @@ class LinearClasses(Baseline):
         matrix = self._features.transform([item.texts for item in items])
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
-    def counts(self) -> Counts:
+    def tables(self) -> Tfidf:
         columns = [
             (0.0, model) if isinstance(model, float) else (model[:-1], float(model[-1]))
             for model in self._models
         ]
-        return _make_counts(self._features, columns)
+        return _make_tfidf(self._features, columns)
 
     def compute_held_out_logits(
         self, items: Sequence[PlainItem], classes: int
@@ -267,13 +267,13 @@ def _fit_logistic(
     return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
 
 
-def _make_counts(features: TextFeatures, columns: Sequence[tuple[Any, float]]) -> Counts:
+def _make_tfidf(features: TextFeatures, columns: Sequence[tuple[Any, float]]) -> Tfidf:
     words, ngrams, sizes, idf = features.describe()
     weight = np.zeros((len(columns), features.width), np.float32)
     for row, (weights, _) in zip(weight, columns, strict=True):
         row[:] = weights
     bias = np.array([bias for _, bias in columns], np.float32)
-    return Counts(words, ngrams, sizes, idf, weight, bias, np.zeros(0, np.float32))
+    return Tfidf(words, ngrams, sizes, idf, weight, bias, np.zeros(0, np.float32))
 
 
 def _compute_log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
@@ -320,9 +320,9 @@ class LinearNumber(Baseline):
             return list(np.clip(predicted.astype(np.float64) + self.offset, *self._range)[:, None])
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
-    def counts(self) -> Counts:
+    def tables(self) -> Tfidf:
         """As numbers above `offset`."""
-        made = _make_counts(self._features, [(self._model.coef_, float(self._model.intercept_))])
+        made = _make_tfidf(self._features, [(self._model.coef_, float(self._model.intercept_))])
         return made._replace(bounds=(np.array(self._range) - self.offset).astype(np.float32))
 
 

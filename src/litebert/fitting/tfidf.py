@@ -1,4 +1,4 @@
-"""The way of counted words and characters: a baseline, kept as a model."""
+"""The method TF-IDF: a baseline, kept as a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from litebert.judge.baselines import FittedBaseline
 from litebert.judge.baselines.models import LinearClasses, LinearNumber
 
 
-def write_counts(
+def write_tfidf(
     fitted: FittedBaseline,
     folder: Path,
     card: str = "",
@@ -41,9 +41,9 @@ def write_counts(
     if isinstance(model, LinearNumber) and model.offset:
         about["offset"] = model.offset
     with new_folder(folder) as partial:
-        counts = model.counts()
+        tables = model.tables()
         divisor = np.float32(temperature)
-        weight, bias = counts.weight / divisor, counts.bias / divisor
-        counts._replace(weight=weight, bias=bias).write(partial)
+        weight, bias = tables.weight / divisor, tables.bias / divisor
+        tables._replace(weight=weight, bias=bias).write(partial)
         write_json(partial / "task.json", about)
         (partial / CARD).write_text(card, encoding="utf-8")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from litebert import load
 from litebert.base.errors import ConfigError, ModelError
 from litebert.demo import locate
-from litebert.fitting.counts import write_counts
-from litebert.interop.counts import COUNTS, FeatureTokenizer, read_counts
+from litebert.fitting.tfidf import write_tfidf
+from litebert.interop.tfidf import TFIDF, FeatureTokenizer, read_tfidf
 from litebert.judge.baselines import fit_baseline
 from litebert.serve.limits import Limits
 from litebert.serve.served import Served
@@ -88,8 +88,8 @@ KINDS = [
 def learned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     task, examples = make_task(request.param)
     fitted = fit_baseline(task, examples)
-    folder = tmp_path_factory.mktemp("counts") / "model"
-    write_counts(fitted, folder, "")
+    folder = tmp_path_factory.mktemp("tfidf") / "model"
+    write_tfidf(fitted, folder, "")
     return task, fitted, folder
 
 
@@ -112,7 +112,7 @@ def test_it_answers_as_scikit_learn_does(learned: Any, texts: list[str], seed: i
 
 def test_its_words_decide(tmp_path: Path) -> None:
     task, examples = make_task("two")
-    write_counts(fit_baseline(task, examples), tmp_path / "model", "")
+    write_tfidf(fit_baseline(task, examples), tmp_path / "model", "")
     (weights,) = load(tmp_path / "model").explain(["it is good"])
     assert [weight.word for weight in weights] == ["it", "is", "good"]
     assert max(weights, key=lambda weight: weight.weight).word == "good"
@@ -120,7 +120,7 @@ def test_its_words_decide(tmp_path: Path) -> None:
 
 def test_what_it_cannot_do_is_said(learned: Any, tmp_path: Path) -> None:
     _, _, folder = learned
-    with pytest.raises(ConfigError, match="counts words"):
+    with pytest.raises(ConfigError, match="TF-IDF"):
         load(folder, engine="compiled")
     with pytest.raises(ModelError, match="makes no vectors"):
         load(folder).encode(["a"])
@@ -135,7 +135,7 @@ def test_damage_is_one_sentence(learned: Any, tmp_path: Path, damage: str) -> No
     copy.mkdir()
     for file in folder.iterdir():
         content = file.read_bytes()
-        if file.name == COUNTS and damage != "other":
+        if file.name == TFIDF and damage != "other":
             content = content[: len(content) // 2] if damage == "cut" else b""
         (copy / file.name).write_bytes(content)
     if damage == "other":
@@ -161,7 +161,7 @@ def test_a_service_answers_long_texts(learned: Any, tmp_path: Path) -> None:
 
 def test_long_words_are_not_remembered(learned: Any) -> None:
     _, _, folder = learned
-    tokenizer = read_counts(folder).tokenizer
+    tokenizer = read_tfidf(folder).tokenizer
     assert isinstance(tokenizer, FeatureTokenizer)
     tokenizer.encode(["good " + "x" * 100_000])
     assert [*tokenizer._remembered] == ["good"]

@@ -1,12 +1,12 @@
-"""The ways to a model of labels: what each learns of some rows, and answers to others.
+"""The methods to a model of labels: what each learns of some rows, and answers to others.
 
-    counts       counted words and characters, by a linear model
+    tfidf        a linear model on words and characters, weighed by TF-IDF
     frozen       a linear model on the vectors of an encoder that stays as it is, and on what the
                  labels are called; of pairs, on the vectors of both texts, each read alone
     contrastive  the encoder is trained to bring texts of one class together (supervised contrastive
                  loss, Khosla et al. 2020), and another as the network is; then a linear model on
                  the vectors of their mean (Wortsman et al. 2022)
-    network      all of the network is trained, from the linear model on
+    finetune     all of the network is trained, from the linear model on
 
 Shapes: N rows, H hidden size, C numbers of the head, B rows of a batch.
 """
@@ -33,7 +33,7 @@ from litebert.finetuning.heads import LinearHead, fit_head
 from litebert.finetuning.initial import InitialModel, build_task_model
 from litebert.finetuning.setup import Setup, scale_rate
 from litebert.finetuning.trainable import make_loop
-from litebert.fitting.counts import write_counts
+from litebert.fitting.tfidf import write_tfidf
 from litebert.interop import LoadedModel, save_litebert
 from litebert.judge.baselines import FittedBaseline, fit_baseline
 from litebert.kernels.network import Network, find_refusal
@@ -51,7 +51,7 @@ from litebert.train.device import Device
 if TYPE_CHECKING:
     from torch import Tensor
 
-WayName = Literal["counts", "frozen", "contrastive", "network"]
+MethodName = Literal["tfidf", "frozen", "contrastive", "finetune"]
 CONTRAST_BATCH, NETWORK_BATCH = 64, 16
 LEAST_STEPS, FEWEST_STEPS, NETWORK_EPOCHS = 200, 50, 3
 """Steps of the network on few rows, on the fewest, and passes over many."""
@@ -63,12 +63,12 @@ _PASS = 512  # tokens that are read together, so that they stay in the cache
 
 
 class OutOfTime(Exception):
-    """A way would take longer than is left."""
+    """A method would take longer than is left."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """Rows to learn from, as every way reads them."""
+    """Rows to learn from, as every method reads them."""
 
     task: Task[Any]
     examples: Sequence[Any]
@@ -96,7 +96,7 @@ class Material:
 
 
 class Learned:
-    """What a way learned."""
+    """What a method learned."""
 
     def logits(self, places: Sequence[int]) -> Logits:
         """Of rows of the material by their places, in the form of `Output.of_item`."""
@@ -108,7 +108,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class LearnedCounts(Learned):
+class LearnedTfidf(Learned):
     material: Material
     fitted: FittedBaseline
 
@@ -116,7 +116,7 @@ class LearnedCounts(Learned):
         return self.fitted.logits([self.material.examples[place] for place in places])
 
     def write(self, folder: Path, about: Mapping[str, Any], temperature: float, card: str) -> None:
-        write_counts(self.fitted, folder, card, about, temperature)
+        write_tfidf(self.fitted, folder, card, about, temperature)
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,12 @@ class LearnedNetwork(Learned):
         save_litebert(loaded, folder)
 
 
-# ----------------------------------------------------------------------------------------- the ways
+# ------------------------------------------------------------------------------------- the methods
 
 
-def learn_counts(material: Material, places: Sequence[int]) -> Learned:
+def learn_tfidf(material: Material, places: Sequence[int]) -> Learned:
     chosen = [material.examples[place] for place in places]
-    return LearnedCounts(material, fit_baseline(material.task, chosen))
+    return LearnedTfidf(material, fit_baseline(material.task, chosen))
 
 
 def learn_frozen(material: Material, places: Sequence[int]) -> Learned:
@@ -235,15 +235,15 @@ def learn_network(material: Material, places: Sequence[int]) -> LearnedNetwork:
 
 
 Learn = Callable[[Material, Sequence[int]], Learned]
-WAYS: dict[WayName, Learn] = {
-    "counts": learn_counts,
+METHODS: dict[MethodName, Learn] = {
+    "tfidf": learn_tfidf,
     "frozen": learn_frozen,
     "contrastive": learn_contrastive,
-    "network": learn_network,
+    "finetune": learn_network,
 }
 """From cheap to dear."""
-TRAINED: tuple[WayName, ...] = ("contrastive", "network")
-"""The ways that train a network, which are judged by a part of the rows only."""
+TRAINED: tuple[MethodName, ...] = ("contrastive", "finetune")
+"""The methods that train a network, which are judged by a part of the rows only."""
 
 
 @dataclass(frozen=True)

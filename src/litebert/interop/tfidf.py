@@ -1,4 +1,4 @@
-"""A model of counted words and characters: its file, and its tokenizer, whose tokens are the words,
+"""A TF-IDF model of words and characters: its file, and its tokenizer, whose tokens are the words,
 pairs of words and n-grams that it knows. Neither scikit-learn nor torch is needed to answer.
 
 Shapes: F features (words first, then n-grams), C columns of weights: one for two classes.
@@ -27,8 +27,8 @@ from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.records import MOST, read_task
 from litebert.tokenizer.tokenizer import Tokenizer
 
-COUNTS = "counts.safetensors"
-"""The file of a model that counts."""
+TFIDF = "tfidf.safetensors"
+"""The file of a TF-IDF model."""
 WORD = r"\w+|[^\w\s]"
 """A word or a single mark, as a regular expression."""
 SCALE = 3.0
@@ -38,8 +38,8 @@ _REMEMBERED, _LONGEST = 200_000, 64
 """Words whose n-grams stay in memory, and the characters of the longest."""
 
 
-class Counts(NamedTuple):
-    """What a model has learned of counted words and characters."""
+class Tfidf(NamedTuple):
+    """What a model has learned of words and characters."""
 
     words: list[str]
     """Words, and two in a row with a space between."""
@@ -61,10 +61,10 @@ class Counts(NamedTuple):
             for name, listed in (("words", self.words), ("ngrams", self.ngrams))
         }
         arrays = {"idf": self.idf, "weight": self.weight, "bias": self.bias, "bounds": self.bounds}
-        save_file({**names, **arrays}, folder / COUNTS, {"sizes": json.dumps(self.sizes)})
+        save_file({**names, **arrays}, folder / TFIDF, {"sizes": json.dumps(self.sizes)})
 
     @classmethod
-    def read(cls, file: Path) -> Counts:
+    def read(cls, file: Path) -> Tfidf:
         """Raises: ModelError: the file is damaged."""
         try:
             with safe_open(file, "numpy") as opened:
@@ -83,7 +83,7 @@ class Counts(NamedTuple):
                 raise ValueError("its tables do not fit each other")
         except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
             raise ModelError(
-                f"{file} is not a whole model of counts ({error}); copy it again, or train it again"
+                f"{file} is not a whole TF-IDF model ({error}); copy it again, or train it again"
             ) from None
         return read
 
@@ -91,23 +91,23 @@ class Counts(NamedTuple):
 class FeatureTokenizer(Tokenizer):
     """Texts to the numbers of the features that they contain, each as often as it stands there."""
 
-    def __init__(self, counts: Counts) -> None:
-        self.counts = counts
-        self.truncation_side, self.kind, self.pair_separators = "right", "counts", 1
-        known = len(counts.idf)
+    def __init__(self, tables: Tfidf) -> None:
+        self.tables = tables
+        self.truncation_side, self.kind, self.pair_separators = "right", "tfidf", 1
+        known = len(tables.idf)
         self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = range(known, known + 5)
         self.special_ids = tuple(range(known, known + 5))
         self.vocab_size = known + 5
-        self._words_of = {word: i for i, word in enumerate(counts.words)}
-        self._ngrams_of = {gram: i for i, gram in enumerate(counts.ngrams, len(counts.words))}
+        self._words_of = {word: i for i, word in enumerate(tables.words)}
+        self._ngrams_of = {gram: i for i, gram in enumerate(tables.ngrams, len(tables.words))}
         self._remembered: dict[str, list[int]] = {}
 
     def __reduce__(self) -> Any:
-        return FeatureTokenizer, (self.counts,)
+        return FeatureTokenizer, (self.tables,)
 
     @cached_property
     def fingerprint(self) -> str:
-        listed = "\n".join((*self.counts.words, *self.counts.ngrams))
+        listed = "\n".join((*self.tables.words, *self.tables.ngrams))
         return sha256(listed.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
@@ -116,7 +116,7 @@ class FeatureTokenizer(Tokenizer):
         return None
 
     def get_token(self, id: int) -> str:  # noqa: A002
-        words, ngrams = self.counts.words, self.counts.ngrams
+        words, ngrams = self.tables.words, self.tables.ngrams
         if id < len(words):
             return words[id]
         roles = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
@@ -143,7 +143,7 @@ class FeatureTokenizer(Tokenizer):
     def _count_ngrams(self, word: str) -> list[int]:
         """The n-grams of a word between spaces, as `char_wb` of scikit-learn counts them."""
         padded, ids = f" {word} ", list[int]()
-        shortest, longest = self.counts.sizes
+        shortest, longest = self.tables.sizes
         for size in range(shortest, longest + 1):
             for start in range(max(1, len(padded) - size + 1)):
                 known = self._ngrams_of.get(padded[start : start + size])
@@ -174,27 +174,27 @@ class FeatureTokenizer(Tokenizer):
         return " ".join(text.lower().split())
 
 
-def read_counts(folder: Path) -> LoadedModel:
-    """Open a folder with a model of counts.
+def read_tfidf(folder: Path) -> LoadedModel:
+    """Open a folder with a TF-IDF model.
 
     Raises:
         ModelError: a file of it is damaged or missing.
     """
-    file, task = folder / COUNTS, read_task(folder / "task.json")
-    tokenizer = FeatureTokenizer(Counts.read(file))
-    columns, classes = len(tokenizer.counts.bias), task["classes"]
+    file, task = folder / TFIDF, read_task(folder / "task.json")
+    tokenizer = FeatureTokenizer(Tfidf.read(file))
+    columns, classes = len(tokenizer.tables.bias), task["classes"]
     if columns != (1 if classes == 2 and task.get("problem") == "classes" else classes):
         raise ModelError(
             f"{file} has {columns} columns of weights; it does not belong to task.json"
         )
 
     def refuse() -> Any:
-        raise ModelError(f"{folder} counts words and has no network; name a model that has one")
+        raise ModelError(f"{folder} is a TF-IDF model without a network; name a model that has one")
 
     encoder = EncoderConfig(vocab_size=tokenizer.vocab_size, max_positions=MOST)
     return LoadedModel(
         Unread(refuse, refuse, file, {"kind": "sequence", "classes": classes}),
-        Config(name="counts", encoder=encoder, objectives=("mlm",)),
+        Config(name="tfidf", encoder=encoder, objectives=("mlm",)),
         tokenizer,
         folder,
         tuple(task.get("labels", ())),
