@@ -168,6 +168,16 @@ def test_a_table_without_a_header(
     assert list(read(run(*words, "--keep", "all")[1])[0])[:2] == ["0", "1"]
 
 
+def test_a_kept_column_with_the_name_of_an_answer_is_told_apart(
+    classifier: Path, expected_predictions: list[str], run: Run, tmp_path: Path
+) -> None:
+    table = tmp_path / "answered.csv"
+    table.write_text(as_csv([["said", "prediction"], *([text, "old"] for text in TEXTS)]))
+    rows = read(run("predict", classifier, "--input", table, "--keep", "all")[1])
+    assert [row["input_prediction"] for row in rows] == ["old"] * len(TEXTS)
+    assert [row["prediction"] for row in rows] == expected_predictions
+
+
 @pytest.mark.parametrize("verb", ["predict", "embed"])
 def test_the_format_may_be_parquet(
     verb: str, classifier: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

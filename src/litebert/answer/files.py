@@ -159,7 +159,7 @@ class _Answering:
                 [asdict(word) for word in words] if self.form == "jsonl" else format_weights(words)
             )
         self.tally[not answer.get("prediction")] += 1
-        cells = format_cells(row.extras, {**file, **answer}, row.file, self.form)
+        cells = format_cells(row.extras, {**file, **answer}, self.form)
         return {**file, **cells, **answer}
 
 

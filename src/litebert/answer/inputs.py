@@ -33,7 +33,6 @@ from litebert.text.records import (
     RowFile,
     find_delimiter,
     find_parts,
-    format_value,
     read_cells,
     refuse_format,
     split_cells,
@@ -325,21 +324,16 @@ def _choose_column(names: Sequence[str], *likely: Any) -> Any:
     return next((name for name in candidates if find_parts(name, names)[-1] in names), first)
 
 
-def format_cells(
-    row: Mapping[str, Any], answer: Mapping[str, Any], location: str, form: str
-) -> dict[str, Any]:
-    """Return a row's cells that go before its answer; in CSV, lists and objects are JSON."""
+def format_cells(row: Mapping[str, Any], answer: Mapping[str, Any], form: str) -> dict[str, Any]:
+    """Return a row's cells that go before its answer; in CSV, lists and objects are JSON. A column
+    `guess` is `input_guess` where the answer has one."""
     taken = {
         *answer,
         *(f"p_{label}" for value in answer.values() if isinstance(value, dict) for label in value),
     }
     cells: dict[str, Any] = {}
-    for name, value in row.items():
-        if name in taken:
-            raise DataError(
-                f"{location} has a column {format_value(name)}, and the answers have one too; "
-                "leave it out of --keep"
-            )
+    for column, value in row.items():
+        name = f"input_{column}" if column in taken else column
         if isinstance(value, (str, int)) or value is None:
             cells[name] = value
             continue

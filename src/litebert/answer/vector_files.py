@@ -139,7 +139,7 @@ class _Encoding:
     def read(self, inputs: Iterator[InputFile]) -> Iterator[Row[str]]:
         for row in read_rows(inputs, self.task.files, Notes()):
             file = {"file": escape_name(row.file)} if len(self.files) > 1 else {}
-            cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
+            cells = format_cells(row.extras, {**file, "vector": None}, "jsonl")
             yield Row(row.example.text, {**file, **cells})
 
     def encode(self, rows: Iterator[Row[str]], turns: Turns = EVERY) -> Iterator[Block]:
