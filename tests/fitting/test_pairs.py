@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import litebert
 from litebert.base.errors import ConfigError, ModelError
+from litebert.cli import main
 from litebert.demo import unpack
 from litebert.finetuning.heads import fit_head
 from litebert.fitting import methods
@@ -98,6 +99,13 @@ def test_words_that_decided_are_of_both_texts(model: Path) -> None:
     assert [word.field for word in words] == ["text"] * 4 + ["pair"] * 4
     with pytest.raises(ConfigError, match="occlusion"):
         loaded.explain([("red", "old")], "gradients")
+
+
+def test_two_texts_on_the_line_are_a_pair(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(model), "red old tall", "tall old red"]) == 0
+    assert "red old tall | tall old red" in capsys.readouterr().out
+    assert main(["predict", str(model), "red old tall"]) == 2
+    assert "give (first text, second text)" in capsys.readouterr().err
 
 
 def test_a_pass_never_divides_a_pair() -> None:

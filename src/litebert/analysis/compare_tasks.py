@@ -151,9 +151,7 @@ def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
     if any(row.collapsed for row in rows):
         note += f" {COLLAPSED} gives the same answer to all: its score is that of guessing."
     if any(row.baseline is not None for row in rows):
-        note += (
-            " baseline: a TF-IDF model of words and characters, fitted on the rows of the run."
-        )
+        note += " baseline: a TF-IDF model of words and characters, fitted on the rows of the run."
     return note
 
 

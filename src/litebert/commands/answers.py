@@ -89,7 +89,7 @@ class PredictArguments(Reading, AnswerOptions):
     )
 
     texts: Annotated[tuple[str, ...], Arg("TEXT", positional=True)] = ()
-    """Texts to answer, instead of --input."""
+    """Texts to answer, instead of --input; for a model of pairs, two each."""
     pair_column: str | None = None
     """Column of a second text; by default as in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
@@ -134,8 +134,12 @@ def predict(words: list[str]) -> int:
         )
         require(not Path(text).is_file(), f"{text} is a file; give --input {text}")
     model = arguments.load(arguments.model, min_precision=arguments.min_precision)
-    if arguments.texts:
-        show_answers(arguments.texts, model.predict(arguments.texts))
+    if texts := arguments.texts:
+        inputs: Sequence[Any] = texts
+        if model.predictor.task.pair and len(texts) % 2 == 0:
+            inputs = list(zip(texts[::2], texts[1::2], strict=True))
+        shown = [text if isinstance(text, str) else " | ".join(text) for text in inputs]
+        show_answers(shown, model.predict(inputs))
         return 0
     count = predict_file(
         model,

@@ -129,8 +129,9 @@ def fit(words: list[str]) -> int:
     if arguments.size is not None:
         return _distill(result, arguments, result.folder / HELD)
     if result.next is None:
+        texts = ["TEXT"] * (2 if "pair_column" in result.options else 1)
         following: list[tuple[object, ...]] = [
-            ("predict", result.folder, "TEXT"),
+            ("predict", result.folder, *texts),
             ("serve", result.folder),
         ]
     else:
