@@ -42,6 +42,7 @@ from litebert.fitting.methods import (
     MethodName,
     read_vectors,
 )
+from litebert.fitting.second_round import choose_guesses
 from litebert.fitting.unlabeled import leave_out, read_texts, strip_next, write_next
 from litebert.interop.names import FIT
 from litebert.tasks.registry import open_task
@@ -49,6 +50,7 @@ from litebert.tasks.table import Table, TableFiles
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import stream_texts
+from litebert.tasks.values import Item
 from litebert.text.records import JOINT, Layout, Notes, RowFile, detect_format, read_sample
 
 log = logging.getLogger("litebert")
@@ -57,6 +59,14 @@ CONTRASTIVE_ROWS = 1000
 """Rows below which texts of one class are brought together; above, the whole network learns."""
 HELD = "held"
 """The folder of the run that has what a student learns from."""
+FEW_PAIRS = 300
+"""Pairs below which no encoder is trained: on 100 to 128 of them it was no better (MiniLM), on
+1,000 of SQuAD's questions and sentences by 5 points."""
+_MANY_TEXTS = 50
+"""Texts without labels that tell half of how near a name is to any."""
+_ROUNDS, _SUREST = 3, 0.25
+"""How often a model of names learns from its surest answers, and to which share of the texts: SST-2
+has 71.3 after it and 66.4 before, topics 70.5 and 69.7, made-up tickets 57.8 and 54.8."""
 _SOME_TEXTS = 1000
 """Texts that tell how sure a model of names is."""
 _MOST_CLASSES = 1000
@@ -236,8 +246,7 @@ def fit(
         if set(wanted) != {"tfidf"}:
             material = open_encoder(material, model, described, device, notes)
         if labels:
-            learned = _learn_from_names(material)
-            reason = _measure_sureness(learned, material)
+            learned, reason = _learn_from_names(material)
             result = Fit(out, "frozen", task.metric, [], reason, notes)
             learned.write(out / "model", {}, 1.0, _make_card(result, first))
         else:
@@ -520,30 +529,43 @@ def _begin(out: Path, question: Mapping[str, Any], overwrite: bool) -> None:
 
 
 def _choose_methods(task: Task[Any], rows: int) -> list[MethodName]:
+    if task.pair and rows < FEW_PAIRS:
+        return ["tfidf", "frozen"]
     contrasts = task.output.exclusive and not task.pair and rows < CONTRASTIVE_ROWS
     return ["tfidf", "frozen", "contrastive" if contrasts else "finetune"]
 
 
-def _measure_sureness(learned: LearnedNetwork, material: Material) -> str:
-    start, texts = material.start, material.examples
+def _learn_from_names(material: Material) -> tuple[LearnedNetwork, str]:
+    """The model of what labels are called, and how sure it is."""
+    start, names, texts = material.start, material.names, material.examples
     assert start is not None
+    assert names is not None
     draw = np.random.default_rng(material.seed).permutation(len(texts))[:_SOME_TEXTS].tolist()
     some = [texts[place] for place in draw]
     items = material.task.encode(some, start.tokenizer, material.length, Notes())
-    numbers = np.stack(learned.head.logits(read_vectors(start, items, material.machine)))
+    vectors = read_vectors(start, items, material.machine)
+    head = fit_head(material.task.output, vectors[:0], (), names)
+    # A name that is near all texts would win too often: classes are taken to be equally common.
+    usual = vectors.sum(0) / (len(vectors) + _MANY_TEXTS)
+    head = replace(head, bias=-(head.weight @ usual))
+    numbers = np.stack(head.logits(vectors))
+    spread = (numbers - numbers.mean(1, keepdims=True)).std()
+    for _ in range(_ROUNDS if len(vectors) > _MANY_TEXTS else 0):
+        chosen, guesses = choose_guesses(numbers, _SUREST * len(vectors) / len(names))
+        plain = [Item(i, (), guess) for i, guess in enumerate(guesses.tolist())]
+        head = fit_head(material.task.output, vectors[chosen], plain, names)
+        numbers = np.stack(head.logits(vectors))
+    # Its own answers taught it, so it is no surer than the names were.
+    scale = spread / max(1e-9, (numbers - numbers.mean(1, keepdims=True)).std())
+    head = replace(head, weight=scale * head.weight, bias=scale * head.bias)
+    numbers = scale * numbers
     ordered = np.sort(numbers, 1)
     sure = float((ordered[:, -1] - ordered[:, -2] > np.log(2)).mean())
-    return (
+    reason = (
         "there are no labels, so what they are called answers, and no score is known; for "
         f"{sure:.0%} of the texts the first label is twice as likely as the second, or more"
     )
-
-
-def _learn_from_names(material: Material) -> LearnedNetwork:
-    assert material.start is not None
-    assert material.names is not None
-    head = fit_head(material.task.output, material.vectors[:0], (), material.names)
-    return LearnedNetwork(material, material.start, head, material.vectors)
+    return LearnedNetwork(material, start, head, material.vectors), reason
 
 
 def _make_card(result: Fit, data: Path) -> str:
