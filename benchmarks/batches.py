@@ -1,5 +1,5 @@
 """Making a batch beside one training step of albert-tiny, on the built-in corpus; the law is at
-most 5 %. And how many tokens a second one core makes, by length, format and masks.
+most 5%. And how many tokens a second one core makes, by length, format and masks.
 
     python benchmarks/batches.py [DATA] [--json FILE]
 

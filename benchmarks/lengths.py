@@ -5,7 +5,7 @@ of the same size.
     [--rounds 3]
                                  [--json FILE]
 
-One sequence is trained on (a forward and a backward pass of masked language modeling, 15 % of the
+One sequence is trained on (a forward and a backward pass of masked language modeling, 15% of the
 tokens predicted) and answered (the last hidden states), in float32. litebert runs ModernBERT's
 point with every third layer global, with none, and with none but a global first token;
 `transformers` runs ModernBERT with the same weights as the first, and a Longformer whose window is

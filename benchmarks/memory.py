@@ -70,7 +70,7 @@ def config_of(shape: str) -> Any:
 
 
 def batch_of(vocabulary: int, sequences: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids (B, S), and the flat places and labels of the 15 % that are predicted."""
+    """Ids (B, S), and the flat places and labels of the 15% that are predicted."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, vocabulary, (sequences, length), generator=generator)
     places = (

@@ -3,7 +3,7 @@ Beside it, how near the multiplications of a layer come, and in which type.
 
     python benchmarks/peak.py [--shapes minilm albert modernbert] [--rounds 15] [--json FILE]
 
-No program exceeds the peak, and a matrix multiplication that reaches 85 % of it is a good one. It
+No program exceeds the peak, and a matrix multiplication that reaches 85% of it is a good one. It
 needs a C compiler. Libraries are no bound: MKL takes the instructions of AVX2 on a processor of
 AMD.
 

@@ -256,7 +256,7 @@ EVERY = ("time", "steps", "tokens", "sequences", "share")
         (" 8 sequences ", 8, "sequences"),
         ("10%", 0.1, "share"),
         ("100%", 1.0, "share"),
-        ("2.5 %", 0.025, "share"),
+        ("2.5%", 0.025, "share"),
     ],
 )
 def test_amounts(text: str, value: float, unit: str) -> None:

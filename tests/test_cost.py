@@ -30,7 +30,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
 from litebert.train.optim import Optimizers
 
-ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15 %
+ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15%
 
 MODERN: dict[str, Any] = {
     "norm": "pre",

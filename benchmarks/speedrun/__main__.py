@@ -6,8 +6,8 @@
                                mini] [--rates 5e-4 1e-3 2e-3] [--blimp FOLDER] [--glue FOLDER]
                                [--language en]
 
-The protocol: one text, one tokenizer of 8,192 pieces trained on it, 2 % of its documents held out,
-masks at 15 % for every score; the clock starts with the command. Ours is `litebert pretrain RECIPE
+The protocol: one text, one tokenizer of 8,192 pieces trained on it, 2% of its documents held out,
+masks at 15% for every score; the clock starts with the command. Ours is `litebert pretrain RECIPE
 --budget`; a baseline (baseline.py) takes the best of three learning rates, tried for a third of the
 time. One run at a time. The same command continues an interrupted campaign, and with --blimp or
 --glue adds scores that are missing. It writes a report with the curves, results.json, and a file a

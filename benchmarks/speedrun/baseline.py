@@ -69,7 +69,7 @@ def network(kind: str, vocab_size: int, pad_id: int, size: Shape) -> Any:
 
 def batches(kind: str, shards: Shards, seed: int, size: Shape) -> Iterator[dict[str, Any]]:
     """Rows as each system's paper has them: ALBERT's pairs with n-gram masks, ModernBERT's full
-    rows with 30 %.
+    rows with 30%.
     """
     pairs = kind == "albert"
     layout = SequenceConfig(

@@ -62,7 +62,7 @@ class Result:
     parameters: int
     loss: float
     accuracy: float
-    """On masked pieces of held-out text; masks at 15 %, the same for all."""
+    """On masked pieces of held-out text; masks at 15%, the same for all."""
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Minutes since the start of the command, and the held-out loss then."""
     blimp: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
     assert shown.note == (
         "Scores times 100: median of 3 seeds (lowest to highest). "
         "* the highest mean of a row, or level with it: the difference is inside the noise of the "
-        "seeds and of the rows (95 %)."
+        "seeds and of the rows (95%)."
     )
     nearly = make_task_table(compare_tasks(paths[:2])).rows[0]
     assert nearly[2:] == ("52.0 (50.0 to 54.0) *", "51.0 (50.0 to 53.0) *")

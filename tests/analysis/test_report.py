@@ -295,7 +295,7 @@ def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
     assert {name: line.ys[0] for name, line in lines(chart).items()} == pytest.approx(
         {"area under the curve": 75, "precision": 50, "recall": 25, "share replaced": 14}
     )
-    for word in ("area under the curve", "50 % is guessing", "precision", "recall"):
+    for word in ("area under the curve", "50% is guessing", "precision", "recall"):
         assert word in chart.note
     assert not [
         title for title in charts(run_sections(ROWS)) if "replaced" in title or "span" in title

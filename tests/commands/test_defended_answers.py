@@ -159,7 +159,7 @@ def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None
     status, _, err = run(*words, "--min-precision", "0.9")
     assert status == 0
     assert "answers below the probability" in err
-    assert re.search(r"\(\d+ answers; the 95 % interval begins at [78]\d\.\d%\)", err)
+    assert re.search(r"\(\d+ answers; the 95% interval begins at [78]\d\.\d%\)", err)
     rows = read_rows(answers)
     assert ("so few answers prove little" in err) == (
         int(re.findall(r"\((\d+) answers", err)[0]) < 100

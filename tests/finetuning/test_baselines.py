@@ -204,7 +204,7 @@ def test_a_text_longer_than_all_that_is_read_is_left_out(
 
 @pytest.mark.thorough
 def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
-    """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words
+    """The references: 72.3% for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words
     in STS-B.
     """
     sst2 = task_of("sst2", shared_data / "glue")

@@ -46,7 +46,7 @@ def test_the_margin_is_that_of_welch() -> None:
 
 
 def test_a_higher_score_inside_the_noise_is_level() -> None:
-    """Of two models that answer right as often, one is called better in 5 % of all samples of rows,
+    """Of two models that answer right as often, one is called better in 5% of all samples of rows,
     whether they are right on the same rows or not; the more rows, the smaller the noise.
     """
     draw = np.random.default_rng(1)

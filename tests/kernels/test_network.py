@@ -243,7 +243,7 @@ def compare_with_rounded(name: str) -> None:
     gaps = np.abs(actual - wanted).reshape(len(actual), -1).max(1)
     # A value between two steps, which may be rounded to either, changes the row that it stands in.
     assert (gaps < 1e-4).sum() >= len(gaps) - 2
-    # Of random networks, whose outputs partly cancel: 6 % of "groups, relu" on one processor.
+    # Of random networks, whose outputs partly cancel: 6% of "groups, relu" on one processor.
     assert 0 < apart.mean() < 0.1 * np.abs(exact).mean()
 
 

@@ -79,7 +79,7 @@ def test_a_wrong_guess_is_replaced_there_and_nowhere_else() -> None:
 
 
 def test_a_token_left_in_sight_is_sampled_too() -> None:
-    """The 15 % that the mask law leaves as they were are predicted, and so replaced like the
+    """The 15% that the mask law leaves as they were are predicted, and so replaced like the
     others.
     """
     model, data = made(), batch()

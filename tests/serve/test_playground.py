@@ -370,7 +370,7 @@ def test_answers_are_those_of_the_service(open_page: Callable[..., Any], service
     prediction = answer.json()["predictions"][0]
     assert shown.startswith(prediction["prediction"])
     for label, share in prediction["probabilities"].items():
-        assert f"{100 * share:.1f} %" in shown, label
+        assert f"{100 * share:.1f}%" in shown, label
     widths = page.locator(f"{ANSWER} .track i").evaluate_all(
         "all => all.map(one => parseFloat(one.style.width))"
     )

@@ -69,8 +69,8 @@ def test_the_seeds_are_those_that_ended(study: Study, tmp_path: Path) -> None:
 
 def test_one_seed_has_no_interval(study: Study, tmp_path: Path) -> None:
     findings = make_findings(study, tmp_path, {"a": [3.0], "b": [2.0]})
-    assert "95 %" not in findings.make_table().note
-    assert ["95 %" in figure.x_label for figure in findings.make_figures()] == [False]
+    assert "95%" not in findings.make_table().note
+    assert ["95%" in figure.x_label for figure in findings.make_figures()] == [False]
 
 
 def test_seeds_that_agree_exactly_are_not_tested(study: Study, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_an_objective_with_its_own_masks_is_asked_in_the_masks_and_format_of_the
     assert all(batch.token_type_ids.sum() == 0 for batch in questions), "one segment"
     assert {batch.input_ids.shape[1] for batch in questions} == {32}, "of full length"
     shares = [len(batch.masked_labels) / batch.tokens for batch in questions]
-    assert 0.25 < sum(shares) / len(shares) < 0.3, "30 % of the tokens, special ones aside"
+    assert 0.25 < sum(shares) / len(shares) < 0.3, "30% of the tokens, special ones aside"
     assert scores["rtd_replaced"] == pytest.approx(
         sum(shares) / len(shares) * (1 - 1 / 400), abs=0.005
     )

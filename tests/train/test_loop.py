@@ -340,7 +340,7 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
     for row in rows:
         assert ("rtd_replaced" in row) == ("rtd" in objectives)
         assert 0.05 < row.get("rtd_replaced", 0.1) <= 0.16, (
-            "masks cover 15 % and the generator hardly guesses right"
+            "masks cover 15% and the generator hardly guesses right"
         )
 
 

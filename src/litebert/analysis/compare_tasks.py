@@ -141,7 +141,7 @@ def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
     if has_star:
         note += (
             " * the highest mean of a row, or level with it: the difference is inside the noise of "
-            "the seeds and of the rows (95 %)."
+            "the seeds and of the rows (95%)."
         )
     if any(row.restarted for row in rows):
         note += (

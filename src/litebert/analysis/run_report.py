@@ -306,7 +306,7 @@ def _list_precision(record: Mapping[str, Any]) -> list[Section]:
         rows.append((*cells, f"{point.coverage:.1%}"))
     note = (
         "litebert predict --min-precision P takes the first row with a precision of P or more. "
-        "The 95 % interval of the precision (Wilson) begins at its lower end."
+        "The 95% interval of the precision (Wilson) begins at its lower end."
     )
     columns = ("precision", "lower end", "answers", "threshold", "share answered")
     title = f"Precision of the surest answers on {record['part']}"

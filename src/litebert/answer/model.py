@@ -183,7 +183,7 @@ class Model(LoadedModel):
                 f"{point.coverage:.1%} were answered, and {point.precision:.1%} of these were right"
             )
             if point.answers:
-                interval = f"the 95 % interval begins at {point.lower_bound:.1%}"
+                interval = f"the 95% interval begins at {point.lower_bound:.1%}"
                 told += f" ({point.answers:,} answers; {interval})"
             if 0 < point.answers < FEW_ANSWERS:
                 log.warning(f"{told}: so few answers prove little; label more rows")

@@ -77,7 +77,7 @@ class PrepareArguments(Text):
     language: str = "en"
     """Language of the text, for sentence boundaries; line if each line is one."""
     heldout: float = 0.01
-    """Share of the documents held out; a small corpus holds out up to 5 %."""
+    """Share of the documents held out; a small corpus holds out up to 5%."""
     processes: int = 0
     """Processes that encode; 0 is one for each core."""
     near_duplicates: float = 0.0

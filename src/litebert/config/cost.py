@@ -77,7 +77,7 @@ def forward_flops(config: Config, length: int | None = None) -> float:
     """Floating point operations of a forward pass per token, two per multiplication and addition.
 
     Matrix products and attention scores are counted, a generator's and objectives' too; norms,
-    activations and lookups (well under 2 %) are not.
+    activations and lookups (well under 2%) are not.
     """
     length = length or config.sequences.length
     total = sum(_layer_flops(shape, length) for shape in _encoders(config))

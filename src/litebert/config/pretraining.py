@@ -109,7 +109,7 @@ class MaskingConfig:
     """
 
     rate: float = 0.15
-    """Share of the tokens that are predicted, on average exactly; held-out text has 15 %."""
+    """Share of the tokens that are predicted, on average exactly; held-out text has 15%."""
     unit: Literal["token", "word"] = "word"
     """The unit of a span; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"

@@ -41,7 +41,7 @@ class NearDuplicates:
 
 
 def choose_bands(similarity: float) -> tuple[int, int]:
-    """Choose the bands of a signature and the rows of a band, so that 95 % or more of the pairs
+    """Choose the bands of a signature and the rows of a band, so that 95% or more of the pairs
     that are exactly as similar as asked for share a band, and as few others as possible do.
     """
     best = (MINIMA, 1)

@@ -88,7 +88,7 @@ class PrepareConfig:
     """`strip` takes the text out of web pages and Markdown."""
     heldout: float = 0.01
     """Share of the documents held out, by the hash of their text. Above 0, a corpus of less than
-    8 MB holds out more, about 5 % of its text up to 64 KB.
+    8 MB holds out more, about 5% of its text up to 64 KB.
     """
     shard_bytes: int = 32 << 20
     """Bytes of text per shard; memory grows with it."""

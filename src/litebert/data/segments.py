@@ -488,7 +488,7 @@ def _grow_passages(
     so is a sentence that is longer than the budget (SpanBERT drops those).
 
     A tile may be larger than the budget, by at most a half. An epoch then misses the text at its
-    other end: in prose of 24 tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin
+    other end: in prose of 24 tokens a sentence 4% of a stream at length 512, 17% at 64. The coin
     makes up for that over the epochs: each shows every token with a chance of one half or more,
     apart from short targets.
 

@@ -1,7 +1,7 @@
 """The report of `litebert prepare`: what was read and dropped, and how precise a score can be.
 
 The errors are one standard error, in points, of an accuracy of one half, which is the largest: 50 /
-sqrt(n). For masked tokens, n is 15 % of the held-out tokens. For pairs of sentences, n is the
+sqrt(n). For masked tokens, n is 15% of the held-out tokens. For pairs of sentences, n is the
 number of held-out documents with two sentences or more. Each document counts as one pair, because
 the pairs of one document resemble each other.
 """

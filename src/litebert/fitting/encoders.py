@@ -104,7 +104,7 @@ def reads_names(task: Task[Any]) -> bool:
 
 
 def _choose_length(task: Task[Any], examples: Sequence[Any], start: InitialModel) -> int:
-    """Tokens that read 95 % of the texts whole, between 64 and 256."""
+    """Tokens that read 95% of the texts whole, between 64 and 256."""
     lengths = task.lengths(examples[:: 1 + len(examples) // 10_000], start.tokenizer)
     whole = 256 if lengths is None else int(np.ceil(np.quantile(lengths, 0.95) / 8)) * 8
     return min(start.encoder.max_positions, max(64, min(256, whole)))

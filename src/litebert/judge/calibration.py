@@ -32,7 +32,7 @@ FEWEST = 20
 _WIDEST = 20.0
 """The temperature lies between 1 / 20 and 20; a fit at an end means nothing."""
 _CHANCE = 3.84
-"""The likelihood ratio of one parameter that chance exceeds in 5 % of all cases."""
+"""The likelihood ratio of one parameter that chance exceeds in 5% of all cases."""
 _FOLDS, _ORDER = 5, 71
 _MOST_POINTS = 100
 
@@ -175,7 +175,7 @@ class PrecisionPoint:
 
     @property
     def lower_bound(self) -> float:
-        """The lower end of the 95 % interval of the precision (Wilson 1927); 0 for no answers."""
+        """The lower end of the 95% interval of the precision (Wilson 1927); 0 for no answers."""
         if not self.answers:
             return 0.0
         share, spread = self.precision, NORMAL**2 / self.answers

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 NORMAL = 1.959964
-"""Standard deviations from the mean of a normal distribution to the ends of its central 95 %."""
+"""Standard deviations from the mean of a normal distribution to the ends of its central 95%."""
 
 
 def summarize(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -74,7 +74,7 @@ def describe_standing(score: float, baseline: float | None, rows: int, full: flo
 def compute_noise(
     first: Sequence[float], second: Sequence[float], rows: int = 0, full: float = 1.0
 ) -> float | None:
-    """Compute half of the 95 % interval of the difference of two mean scores (one a seed): what is
+    """Compute half of the 95% interval of the difference of two mean scores (one a seed): what is
     smaller may be chance. None of a single score on an unknown number of rows (0).
 
     Two things are chance: the seeds, of which Welch's t knows (with three seeds on each side it is

@@ -1,7 +1,7 @@
 """albert-next: the shared-weights encoder that measurement found best in a given time
 (docs/reports/speedrun.md).
 
-The block and the optimizer are those of the small recipes. Masks hide single tokens, 30 % of them,
+The block and the optimizer are those of the small recipes. Masks hide single tokens, 30% of them,
 depth grows in a few steps, long sequences come after short ones, and the batch follows from the
 budget. What else was tried is on that page.
 """

@@ -226,7 +226,7 @@ def _make_electra(
         name=name,
         encoder=replace(encoder, pooler=False),
         sequences=SequenceConfig(length=length, short_probability=0.05),
-        # As in the code: 15 % of what is predicted stays in sight. The paper (section 3.1) masks
+        # As in the code: 15% of what is predicted stays in sight. The paper (section 3.1) masks
         # all of it.
         masking=MaskingConfig(
             rate=mask_rate, unit="token", span="single", replace_mask=0.85, replace_random=0.0
@@ -267,7 +267,7 @@ def electra_base() -> Config:
 
 
 def electra_large() -> Config:
-    """ELECTRA-large: 24 layers, H 1024, generator 1/4, 25 % masked. 335M parameters, GLUE 89.0 in
+    """ELECTRA-large: 24 layers, H 1024, generator 1/4, 25% masked. 335M parameters, GLUE 89.0 in
     table 2.
 
     litebert pretrain electra-large --shards D --out R. Table 2's best ran --budget "1750000 steps".

@@ -198,7 +198,7 @@ class Findings:
             return "One seed each, so there are no intervals."
         fewer = ", ".join(f"{count} of '{name}'" for name, count in ended.items() if count < most)
         exceptions = f" ({fewer})" if fewer else ""
-        return f"Means of {most} seeds{exceptions} with 95 % intervals (Student's t)."
+        return f"Means of {most} seeds{exceptions} with 95% intervals (Student's t)."
 
     def make_difference_figure(self) -> Intervals | None:
         """Make a figure of the differences from the baseline in the first judged score: these are
@@ -214,7 +214,7 @@ class Findings:
             tuple(each.variant for each in shown),
             tuple(each.value for each in shown),
             tuple(each.halfwidth or 0.0 for each in shown),
-            "mean difference of pairs and 95 % interval over seeds",
+            "mean difference of pairs and 95% interval over seeds",
             0.0,
             f"The dashed line is no difference from '{baseline}'.",
             f"{name}_difference",
@@ -233,7 +233,7 @@ class Findings:
                 continue
             baseline = means.get(self.study.baseline)
             one_seed = [mean.halfwidth is None for mean in means.values()]
-            caption = "mean and 95 % interval over seeds"
+            caption = "mean and 95% interval over seeds"
             if all(one_seed):
                 caption = "one seed, no interval"
             elif any(one_seed):
@@ -383,7 +383,7 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
         rows.append(tuple(row))
     note = (
         f"A difference from '{study.baseline}' is the mean over pairs of runs with equal seeds, "
-        "with its 95 % interval; the pairs counted have its sign. p is from a paired t test, "
+        "with its 95% interval; the pairs counted have its sign. p is from a paired t test, "
         "corrected for the comparisons and for testing after each seed."
     )
     if study.paper:
@@ -507,12 +507,12 @@ def describe_power(power: Power) -> str:
     if power.spread is None:
         return (
             f"{start} a difference of {power.spreads:.1f} times the spread of a pair of runs, "
-            f"with a chance of {100 * POWER:.0f} %. That spread is measured once two seeds "
+            f"with a chance of {100 * POWER:.0f}%. That spread is measured once two seeds "
             "have finished."
         )
     score, value = power.spread.score, power.spreads * power.spread.value
     return (
         f"{start} a difference of {format_amount(score, value)} in {format_title(score)} with "
-        f"a chance of {100 * POWER:.0f} %. The spread of a pair of runs is "
+        f"a chance of {100 * POWER:.0f}%. The spread of a pair of runs is "
         f"{format_amount(score, power.spread.value)}, from {power.spread.source}."
     )

@@ -113,7 +113,7 @@ def _format_markdown(findings: Findings, command: Sequence[str], picture: str | 
     if found := " ".join(filter(None, (findings.warn_of_frequencies(), words))):
         paragraphs.append(f"**Here.** {found}")
     if picture is not None:
-        paragraphs.append(f"![Differences from the baseline with their 95 % intervals]({picture})")
+        paragraphs.append(f"![Differences from the baseline with their 95% intervals]({picture})")
     tables = [findings.make_table()]
     if findings.differences:
         tables.append(make_verdict_table(findings.differences, study))

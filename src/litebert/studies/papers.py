@@ -234,30 +234,30 @@ def masking(base: Config) -> Study:
     4.1).
     """
     kinds: dict[str, dict[str, Any]] = {
-        "tokens, 15 %": {"unit": "token", "span": "single", "rate": 0.15},
-        "tokens, 7.5 %": {"unit": "token", "span": "single", "rate": 0.075},
-        "tokens, 40 %": {"unit": "token", "span": "single", "rate": 0.4},
-        "words, 15 %": {"unit": "word", "span": "single"},
-        "n-grams, 15 %": {"unit": "word", "span": "ngram", "max_span": 3},
-        "spans, 15 %": {"unit": "word", "span": "geometric", "max_span": 10},
+        "tokens, 15%": {"unit": "token", "span": "single", "rate": 0.15},
+        "tokens, 7.5%": {"unit": "token", "span": "single", "rate": 0.075},
+        "tokens, 40%": {"unit": "token", "span": "single", "rate": 0.4},
+        "words, 15%": {"unit": "word", "span": "single"},
+        "n-grams, 15%": {"unit": "word", "span": "ngram", "max_span": 3},
+        "spans, 15%": {"unit": "word", "span": "geometric", "max_span": 10},
     }
     return Study(
         "How many tokens should be masked, and in which units?",
         {name: vary(base, masking={"copies": 0, **changes}) for name, changes in kinds.items()},
-        baseline="tokens, 15 %",
+        baseline="tokens, 15%",
         **WITH_ACCURACY,
         finding=(
-            "A large network learns more from 40 % than from 15 % of masked tokens (Wettig et al. "
+            "A large network learns more from 40% than from 15% of masked tokens (Wettig et al. "
             "2023). Spans beat words and tokens in questions about text (SpanBERT)."
         ),
-        expected={"tokens, 40 %": "better"},
+        expected={"tokens, 40%": "better"},
         paper=Published.of(
             "SpanBERT, table 6 (SQuAD 2.0 F1)",
             "SQuAD 2.0",
-            {"tokens, 15 %": "83.8", "words, 15 %": "84.3", "spans, 15 %": "85.4"},
+            {"tokens, 15%": "83.8", "words, 15%": "84.3", "spans, 15%": "85.4"},
         ),
         remarks=(
-            "All are scored on single tokens masked at 15 %, which is what the first "
+            "All are scored on single tokens masked at 15%, which is what the first "
             "variant trains on.",
         ),
     )

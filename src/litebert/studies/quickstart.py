@@ -298,7 +298,7 @@ def _make_score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         title="Held-out scores",
         columns=("score", "model (without learning)"),
         rows=tuple(score_rows(scores)),
-        note="Fixed masks at 15 % of the tokens of documents that the model never saw; ± is the "
+        note="Fixed masks at 15% of the tokens of documents that the model never saw; ± is the "
         "standard error. The curves below were scored on fewer sequences, so their last points "
         "differ a little. A model whose loss is the unigram entropy, "
         f"{shards.unigram_entropy:.3f} nats, has learned only the frequency of each token.",

@@ -4,9 +4,9 @@ The seed is the unit. Two runs of one seed read the same sequences in the same o
 same held-out questions, so a comparison is about their difference: Student's paired t test.
 
 Comparisons are looked at after several seeds, and a verdict that stands ends a variant's runs. Each
-look may spend a part of the 5 % chance of a false verdict, and the parts sum to 5 % (alpha
+look may spend a part of the 5% chance of a false verdict, and the parts sum to 5% (alpha
 spending, Lan and DeMets 1983). At each look, Holm's method (1979) corrects for the number of
-comparisons. By the union bound the chance of any false verdict in a study is at most 5 %, however
+comparisons. By the union bound the chance of any false verdict in a study is at most 5%, however
 looks and comparisons depend on one another.
 
 What a study can detect follows from the spread: the standard deviation, over seeds, of the
@@ -42,7 +42,7 @@ SeedScores = Mapping[str, Mapping[str, Mapping[int, float | None]]]
 class Mean:
     value: float
     halfwidth: float | None
-    """Half of its 95 % interval; None with one seed."""
+    """Half of its 95% interval; None with one seed."""
     seeds: int
 
 
@@ -54,7 +54,7 @@ class Difference:
     score: str
     value: float
     halfwidth: float | None
-    """Half of its 95 % interval, not corrected; None with one pair."""
+    """Half of its 95% interval, not corrected; None with one pair."""
     p: float | None
     """The p value after the corrections for comparisons and looks; a verdict stands if it is below
     0.05. None without a test: for one pair, equal differences, or before the first look.
@@ -215,7 +215,7 @@ class Power:
     seeds: int
     comparisons: int
     spreads: float
-    """The difference that is seen with a chance of 80 %, in spreads."""
+    """The difference that is seen with a chance of 80%, in spreads."""
     spread: Spread | None = None
     """None if nothing has measured it yet."""
 

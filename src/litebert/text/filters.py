@@ -38,20 +38,20 @@ RULES: dict[str, dict[str, str]] = {
         "word-length": "a mean word length outside 3 to 10 characters",
         "hash-signs": "more than 1 hash sign in 10 words",
         "ellipses": "more than 1 ellipsis in 10 words",
-        "bullets": "more than 90 % of lines begin with a bullet",
-        "ellipsis-lines": "more than 30 % of lines end with an ellipsis",
-        "letters": "fewer than 80 % of words have a letter",
+        "bullets": "more than 90% of lines begin with a bullet",
+        "ellipsis-lines": "more than 30% of lines end with an ellipsis",
+        "letters": "fewer than 80% of words have a letter",
         "stop-words": "fewer than 2 of 8 English stop words",
-        "duplicate-lines": "more than 30 % of lines occurred before",
-        "duplicate-line-characters": "more than 20 % of characters in such lines",
-        "duplicate-paragraphs": "more than 30 % of paragraphs occurred before",
-        "duplicate-paragraph-characters": "more than 20 % of characters in such paragraphs",
+        "duplicate-lines": "more than 30% of lines occurred before",
+        "duplicate-line-characters": "more than 20% of characters in such lines",
+        "duplicate-paragraphs": "more than 30% of paragraphs occurred before",
+        "duplicate-paragraph-characters": "more than 20% of characters in such paragraphs",
         **{
-            f"top-{n}-gram": f"more than {100 * most:.0f} % of characters in one run of {n} words"
+            f"top-{n}-gram": f"more than {100 * most:.0f}% of characters in one run of {n} words"
             for n, most in TOP_NGRAMS.items()
         },
         **{
-            f"duplicate-{n}-grams": f"more than {100 * most:.0f} % of text in repeated {n}-grams"
+            f"duplicate-{n}-grams": f"more than {100 * most:.0f}% of text in repeated {n}-grams"
             for n, most in DUPLICATE_NGRAMS.items()
         },
     },
@@ -61,9 +61,9 @@ RULES: dict[str, dict[str, str]] = {
         "sentences": "fewer than 5 sentences in the lines that stay",
     },
     "fineweb": {
-        "line-ends": "12 % of lines or fewer end with punctuation",
-        "duplicate-lines": "10 % of characters or more in lines that occurred before",
-        "short-lines": "67 % of lines or more have fewer than 30 characters",
+        "line-ends": "12% of lines or fewer end with punctuation",
+        "duplicate-lines": "10% of characters or more in lines that occurred before",
+        "short-lines": "67% of lines or more have fewer than 30 characters",
     },
 }
 LINE_RULES: dict[str, dict[str, str]] = {

@@ -396,9 +396,9 @@ def _limit_alphabet(
     """Replace each character that is too rare for a token by a space.
 
     An alphabet of up to 256 characters is kept whole. Beyond that, the characters that make up
-    99.995 % of the text are kept, while the sum of `cost` fits `room`. So a script of thousands of
+    99.995% of the text are kept, while the sum of `cost` fits `room`. So a script of thousands of
     characters does not take every token of a small vocabulary. (SentencePiece's own
-    character_coverage leaves out 2 % of the text at most.)
+    character_coverage leaves out 2% of the text at most.)
 
     Args:
         image: returns what the normalizer makes of a character.

@@ -1,6 +1,6 @@
 """Held-out scores on fixed questions, so that runs can be compared whatever they trained with.
 
-Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length. A sentence
+Masks are single tokens at 15%, drawn once from a fixed key; sequences are full length. A sentence
 head answers both sentence tasks: a model trained on one knows something about the other (ALBERT,
 table 5). Objectives that mean nothing without their own mask law or format
 (`Objective.scored_on_training_masks`) are scored with that.

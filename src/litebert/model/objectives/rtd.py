@@ -72,7 +72,7 @@ class ReplacedTokenDetection(Objective):
             axis="%",
             baseline="",
             note="On held-out text, the area under the curve is how often a replaced token "
-            "looks more replaced than an original one, where 50 % is guessing; precision is the "
+            "looks more replaced than an original one, where 50% is guessing; precision is the "
             "share of replaced ones among the tokens called replaced; recall is the share of the "
             "replaced ones that are called so. The share replaced is that of all tokens in "
             "training; it falls as the generator, whose accuracy on masked tokens is shown here, "
