@@ -247,6 +247,28 @@ def test_labels_that_are_only_called(tmp_path: Path, encoder: Path) -> None:
         litebert.fit(file, tmp_path / "codes", model=encoder, labels=["x1", "x2"])
 
 
+def test_names_answer_better_after_they_have_read_the_texts(tmp_path: Path, encoder: Path) -> None:
+    """Even if one of them has the words that all texts share; and they stay unsure."""
+    names = {"access": ["log in or password today, again, please help, since monday, the update"]}
+    draw, rows = random.Random(0), list[tuple[str, str]]()
+    for team, phrases in PHRASES.items():
+        rows += [(f"{draw.choice(phrases)} {draw.choice(ENDS)} {i}", team) for i in range(60)]
+    draw.shuffle(rows)
+    right, sure = {}, {}
+    for count in (10, 180):  # too few to learn from, and enough
+        texts = [("text",), *((text,) for text, _ in rows[:count])]
+        file = write(tmp_path / f"{count}.csv", texts)
+        result = litebert.fit(file, model=encoder, labels=list(PHRASES), describe=names)
+        answers = litebert.load(result.folder).predict([text for text, _ in rows])
+        right[count] = np.mean(
+            [answer["prediction"] == team for answer, (_, team) in zip(answers, rows, strict=True)]
+        )
+        sure[count] = np.mean([max(answer["probabilities"].values()) for answer in answers])
+    assert right[180] > right[10] + 0.05
+    assert right[180] > 0.8
+    assert sure[180] < right[180]
+
+
 def test_ctrl_c_takes_the_best_so_far(
     tickets: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,6 +295,8 @@ class Runner:
             left = max(0.0, 1 - self.judged[ground].score)
             mean, spread = (share * left for share in EXPECTED[method])
             seen, error = self.measure(self.answers[method], self.answers[ground])
+            if any(map(self._is_one_answer, (self.answers[method], self.answers[ground]))):
+                seen = mean  # with all rows to learn from, it may say more
             # Rows that speak against what is usual say that this task is not.
             surprise = max(0.0, (seen - mean) ** 2 - error**2)
             precision, prior = 1 / error**2, 1 / max(spread**2, LEAST_SPREAD**2, surprise)
@@ -314,6 +316,11 @@ class Runner:
                     chosen = method
                     break
         return chosen, self._explain(chosen, best)
+
+    def _is_one_answer(self, answers: Answers) -> bool:
+        places, logits = answers
+        targets = [self.items[place].target for place in places.tolist()]
+        return self.material.task.output.one_answer(targets, logits)
 
     def _explain(self, chosen: MethodName, best: MethodName) -> str:
         metric, judged = self.material.task.metric, self.judged
