@@ -194,6 +194,7 @@ class Predictor:
             self.positions,
             most=runtime.capabilities.tokens,
             padding=runtime.capabilities.padding,
+            together=2 if self.task.apart else 1,
             map_passes=runtime.map_passes if around is None else None,
         )
 

@@ -107,17 +107,18 @@ def compute_logits(
     *,
     most: int = EVALUATION_TOKENS,
     padding: int | None = None,
+    together: int = 1,
     map_passes: MapPasses | None = None,
 ) -> Logits:
     """Compute the logits of each item, in order, with any engine: `compute` gives (R, C) or (R, S,
     C) for R rows of S tokens, or (R / 2, C) of pairs whose texts are read apart.
 
     It gets items of nearly the same length, as `group_by_length` groups them by `most` and
-    `padding`, and pads none beyond `positions`. The processes of `ranks` share the work, and all
-    get the logits. `map_passes` computes passes side by side; all of them are in memory.
+    `padding`, and pads none beyond `positions`. `together` is that of `PaddedRows`. The processes
+    of `ranks` share the work, and all get the logits. `map_passes` computes passes side by side;
+    all of them are in memory.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
-    together = rows[0] if len({*rows}) == 1 else 1
     out: Logits = [np.zeros(0, np.float32)] * len(items)
     chunks = list(group_by_length(lengths, most, rows, padding))
     assigned, computed = ranks.turns(len(chunks)), {}

@@ -120,7 +120,7 @@ def test_a_pass_never_divides_a_pair() -> None:
         return first[:, :1].astype(np.float32)
 
     with steps.of(1e-9, lambda: None):
-        out = compute_logits(steps.passes(compute), items, Number(), 0)
+        out = compute_logits(steps.passes(compute), items, Number(), 0, together=2)
     assert [int(logits[0]) for logits in out] == [*range(0, 20, 2)]
 
 
