@@ -172,9 +172,11 @@ def test_a_kept_column_with_the_name_of_an_answer_is_told_apart(
     classifier: Path, expected_predictions: list[str], run: Run, tmp_path: Path
 ) -> None:
     table = tmp_path / "answered.csv"
-    table.write_text(as_csv([["said", "prediction"], *([text, "old"] for text in TEXTS)]))
+    header = ["said", "prediction", "input_prediction"]
+    table.write_text(as_csv([header, *([text, "old", "older"] for text in TEXTS)]))
     rows = read(run("predict", classifier, "--input", table, "--keep", "all")[1])
-    assert [row["input_prediction"] for row in rows] == ["old"] * len(TEXTS)
+    assert [row["input_input_prediction"] for row in rows] == ["old"] * len(TEXTS)
+    assert [row["input_prediction"] for row in rows] == ["older"] * len(TEXTS)
     assert [row["prediction"] for row in rows] == expected_predictions
 
 

@@ -1,4 +1,4 @@
-"""Pairs whose texts are read apart: one model in every engine, export and method to ask it."""
+"""Pairs whose texts are read apart: one model in every engine, in exports and on the line."""
 
 from __future__ import annotations
 
@@ -156,3 +156,17 @@ def test_a_network_of_pairs_is_trained_apart(
     pairs = [row[:2] for row in list_pairs(5)]
     engines = [answer(result.folder, pairs, engine=name) for name in ("compiled", "torch")]
     assert np.abs(engines[0] - engines[1]).max() < 1e-4
+
+
+def test_others_begin_with_the_encoder_of_a_model_of_pairs(model: Path, tmp_path: Path) -> None:
+    """Whose head none of them reads."""
+    rows = [("text", "label"), *((" ".join(pair[:2]), pair[2]) for pair in list_pairs(40))]
+    with open(tmp_path / "texts.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    words = ["finetune", str(model), "--task", "table", "--data", str(tmp_path / "texts.csv")]
+    assert main([*words, "--out", str(tmp_path / "tuned"), "--steps", "2"]) == 0
+    assert litebert.load(tmp_path / "tuned").predict(["red old"])
+    with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("sentence1", "sentence2", "label"), *list_pairs(20)])
+    with pytest.raises(ConfigError, match="single texts of one class"):
+        litebert.fit(tmp_path / "pairs.csv", model=model, methods=["contrastive"])

@@ -327,13 +327,14 @@ def _choose_column(names: Sequence[str], *likely: Any) -> Any:
 def format_cells(row: Mapping[str, Any], answer: Mapping[str, Any], form: str) -> dict[str, Any]:
     """Return a row's cells that go before its answer; in CSV, lists and objects are JSON. A column
     `guess` is `input_guess` where the answer has one."""
-    taken = {
-        *answer,
-        *(f"p_{label}" for value in answer.values() if isinstance(value, dict) for label in value),
-    }
+    flat = answer.values() if form == "csv" else ()
+    labels = (label for value in flat if isinstance(value, dict) for label in value)
+    taken = {*answer, *(f"p_{label}" for label in labels)}
     cells: dict[str, Any] = {}
     for column, value in row.items():
-        name = f"input_{column}" if column in taken else column
+        name = column
+        while name in taken or (name != column and name in row):
+            name = f"input_{name}"
         if isinstance(value, (str, int)) or value is None:
             cells[name] = value
             continue

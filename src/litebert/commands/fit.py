@@ -129,9 +129,8 @@ def fit(words: list[str]) -> int:
     if arguments.size is not None:
         return _distill(result, arguments, result.folder / HELD)
     if result.next is None:
-        texts = ["TEXT"] * (2 if "pair_column" in result.options else 1)
         following: list[tuple[object, ...]] = [
-            ("predict", result.folder, *texts),
+            ("predict", result.folder, *_list_texts(result)),
             ("serve", result.folder),
         ]
     else:
@@ -143,6 +142,10 @@ def fit(words: list[str]) -> int:
         following = [(*_spell_words(files, typed), "--overwrite")]
     console.ending(result.folder, *following)
     return 0
+
+
+def _list_texts(result: Fit) -> list[str]:
+    return ["TEXT"] * (2 if "pair_column" in result.options else 1)
 
 
 def _list_typed(arguments: FitArguments) -> dict[str, Any]:
@@ -165,7 +168,7 @@ def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
     if result.method == "tfidf":
         size = sum(file.stat().st_size for file in (result.folder / "model").rglob("*"))
         console.show(f"TF-IDF models are small already: {size / 1e6:.2g} MB, without a network.")
-        console.ending(result.folder, ("predict", result.folder, "TEXT"))
+        console.ending(result.folder, ("predict", result.folder, *_list_texts(result)))
         return 0
     train = held / "train.jsonl"
     with open(train, encoding="utf-8") as file:

@@ -138,7 +138,9 @@ def build_task_model(
     mean = task.apart or (reads_cls and config.head_reads in ("mean", "unit"))
     dense = start.dense if reads_cls and not (hidden or shape.pooler or mean) else None
     shape = replace(shape, pooler=reads_cls and not hidden and not mean and dense is None)
-    pooling: Pooling = start.pooling if hidden and reads_cls else "cls"
+    pooling: Pooling = "cls"
+    if hidden and reads_cls and start.pooling != "apart":  # of a model of pairs
+        pooling = start.pooling
     if mean:
         pooling = "apart" if task.apart else "unit" if config.head_reads == "unit" else "mean"
     torch.manual_seed(config.train.seed)

@@ -295,7 +295,8 @@ class Runner:
             left = max(0.0, 1 - self.judged[ground].score)
             mean, spread = (share * left for share in EXPECTED[method])
             seen, error = self.measure(self.answers[method], self.answers[ground])
-            if any(map(self._is_one_answer, (self.answers[method], self.answers[ground]))):
+            same = any(map(self._is_one_answer, (self.answers[method], self.answers[ground])))
+            if same and seen >= -2 * error:
                 seen = mean  # with all rows to learn from, it may say more
             # Rows that speak against what is usual say that this task is not.
             surprise = max(0.0, (seen - mean) ** 2 - error**2)
@@ -339,6 +340,8 @@ class Runner:
             return f"better than {rival} ({apart}{more})"
         if list(judged).index(chosen) < list(judged).index(rival):
             return f"as good as {rival} here, inside the noise ({apart}), and cheaper"
+        if seen < -2 * error:
+            return f"on most tasks it is better than {rival}, though not on these rows ({apart})"
         return f"these rows do not tell it from {rival} ({apart}); on most tasks it is better"
 
     def doubt(self, method: MethodName) -> str:

@@ -1,10 +1,10 @@
-"""The methods to a model of labels: what each learns of some rows, and answers to others.
+"""The methods of `fit`: what each learns from some rows, and answers to others.
 
     tfidf        a linear model on words and characters, weighed by TF-IDF
     frozen       a linear model on the vectors of an encoder that stays as it is, and on what the
                  labels are called; of pairs, on the vectors of both texts, each read alone
     contrastive  the encoder is trained to bring texts of one class together (supervised contrastive
-                 loss, Khosla et al. 2020), and another as the network is; then a linear model on
+                 loss, Khosla et al. 2020), and another as by finetune; then a linear model on
                  the vectors of their mean (Wortsman et al. 2022)
     finetune     all of the network is trained, from the linear model on
 
@@ -73,7 +73,7 @@ class Material:
     task: Task[Any]
     examples: Sequence[Any]
     start: InitialModel | None = None
-    """The encoder; None where only words are counted."""
+    """The encoder; None of TF-IDF alone."""
     length: int = 128
     items: Mapping[int, Item] = field(default_factory=dict)
     """The tokens of the rows that the encoder has read, by their places: all of few rows."""

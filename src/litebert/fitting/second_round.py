@@ -81,7 +81,8 @@ def learn_again(
     texts = range(labeled, len(material.examples))
     targets = [material.examples[place].label for place in places]
     numbers = np.stack(first.logits(texts))
-    chosen, guesses = choose_guesses(numbers, MULTIPLE * len(targets) / numbers.shape[1])
+    most = np.full(numbers.shape[1], MULTIPLE * len(targets) / numbers.shape[1])
+    chosen, guesses = choose_guesses(numbers, most)
     examples, items = list(material.examples), dict(material.items)
     for index, guess in zip(chosen.tolist(), guesses.tolist(), strict=True):
         place = labeled + index
@@ -101,10 +102,10 @@ def learn_again(
 
 
 def choose_guesses(
-    numbers: NDArray[np.floating], most: float
+    numbers: NDArray[np.floating], most: NDArray[np.floating]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of logits (M, C), the places and classes of the guesses to learn from: the surest of each
-    class, as many as of every other where there are enough, and at most so many."""
+    class, `most` (C,) at most."""
     likely = softmax(numbers.astype(np.float64), axis=1)
     guesses = likely.argmax(1)
     ordered = np.sort(likely, 1)
@@ -113,7 +114,7 @@ def choose_guesses(
     for guess in range(numbers.shape[1]):
         members = np.flatnonzero(guesses == guess)
         chosen += members[np.argsort(-margins[members], kind="stable")][
-            : max(1, int(most))
+            : max(1, int(most[guess]))
         ].tolist()
     places = np.array(chosen, np.int64)
     return places, guesses[places].astype(np.int64)

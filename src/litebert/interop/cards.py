@@ -284,8 +284,8 @@ def make_card(
     if not architecture:
         library = "litebert"
         end += [
-            "`transformers` cannot open this folder. `litebert convert . ../for-transformers "
-            "--to hf` writes one that it can, if it has a class for this model."
+            "`transformers` cannot open this folder. `litebert convert . --to hf --out "
+            "../for-transformers` writes one that it can, if it has a class for this model."
         ]
     elif compares:
         library = "sentence-transformers"

@@ -164,7 +164,7 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
     if "fill-mask" in served.does:
         for token in range(served.tokenizer.vocab_size):
             served.tokenizer.get_word(token)  # a table, so that no answer decodes
-    # The least that a request of long texts takes at a time: one row of full length. Counted words
+    # The least that a request of long texts takes at a time: one row of full length. TF-IDF models
     # have no such length.
     length = min(served.length, LONGEST)
     long = " ".join([EXAMPLE] * (1 + length // len(EXAMPLE.split())))
