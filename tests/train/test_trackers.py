@@ -274,7 +274,9 @@ def test_a_tracker_of_a_file_of_its_own(
     """The example of docs/finetuning.md, as it stands there."""
     page = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
     code = page[
-        page.index("    from litebert.base.registry") : page.index("\n`LITEBERT_EXTENSIONS")
+        page.index("    from litebert.base.registry") : page.index(
+            "\nRun it with `LITEBERT_EXTENSIONS"
+        )
     ]
     (tmp_path / "printed.py").write_text(textwrap.dedent(code), encoding="utf-8")
     monkeypatch.setenv("LITEBERT_EXTENSIONS", str(tmp_path / "printed.py"))
