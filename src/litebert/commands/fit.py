@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass
 class FitArguments:
     """Make the best model that your labels allow: TF-IDF, a linear model on an encoder, or a
-    trained network, each judged on rows that it did not read. The same command again continues.
+    trained network, each scored on rows that it did not read. The same command again continues.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -44,7 +44,7 @@ class FitArguments:
     pair_column: str | None = None
     """Column of a second text."""
     group_column: str | None = None
-    """Column of what rows belong to, such as a customer; no model is judged on what it read."""
+    """Column of what rows belong to, such as a customer; no model is scored on what it read."""
     labels: str = ""
     """Names of the classes, where no row has a label."""
     describe: Path | None = None
@@ -62,7 +62,7 @@ class FitArguments:
     budget: str = "10m"
     """Time for all of it."""
     prefer: Literal["balance", "score"] = "balance"
-    """Take a cheaper method that is as good within the error, or the best, whatever it costs."""
+    """Take TF-IDF, small and fast, if it is as good within the error, or always the best."""
     target: Literal["class", "labels", "number"] | None = None
     """What a label is, such as number for ratings; by default found."""
     separator: str | None = None
@@ -118,7 +118,7 @@ def fit(words: list[str]) -> int:
             )
             for judged in result.judged
         ]
-        columns_shown = ("method", result.metric, "judged on", "learned in", "texts/s", "MB")
+        columns_shown = ("method", result.metric, "scored on", "trained in", "texts/s", "MB")
         console.table(columns_shown, rows)
     console.show(f"{result.method}: {result.reason}.")
     if result.options:

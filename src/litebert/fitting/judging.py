@@ -69,7 +69,7 @@ LEAST_SPREAD = 0.02
 KEPT = 0.5
 """A second round is kept that is better by this share of its error."""
 WORTH = 0.01
-"""A gain that is smaller than this and than its error is not worth a dearer method."""
+"""A gain over TF-IDF that is smaller than this and than its error is not worth an encoder."""
 TIMED = 256
 """Texts that tell how fast a model answers."""
 _BLOCKS = 20
@@ -305,17 +305,10 @@ class Runner:
             worth[method] = worth[ground] + expected
         best = max(worth, key=lambda method: worth[method])
         chosen = best
-        if prefer == "balance":
-            for method in worth:  # from cheap to dear
-                apart = worth[best] - worth[method]
-                error = (
-                    0.0
-                    if method == best
-                    else self.measure(self.answers[best], self.answers[method])[1]
-                )
-                if apart <= min(WORTH, error):
-                    chosen = method
-                    break
+        if prefer == "balance" and best != "tfidf" and "tfidf" in worth:  # small and fast
+            error = self.measure(self.answers[best], self.answers["tfidf"])[1]
+            if worth[best] - worth["tfidf"] <= min(WORTH, error):
+                chosen = "tfidf"
         return chosen, self._explain(chosen, best)
 
     def _is_one_answer(self, answers: Answers) -> bool:

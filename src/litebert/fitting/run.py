@@ -137,8 +137,8 @@ def fit(
         teacher: also write `held/`, from which a student can learn and be judged: what the method
             learned from a part of the rows, and the rows of both parts.
         budget: the time for all of it, such as 10m.
-        prefer: balance takes a cheaper method if a dearer one is not better by more than its error
-            or a point; score takes the best, whatever it costs.
+        prefer: balance takes TF-IDF, which is small and fast, if the best method is not better by
+            more than its error or a point; score takes the best.
         columns: the options of a table (`text_column`, `label_column`, `pair_column`,
             `group_column`, `target`, `header`, `encoding`); those that are not given are found.
 
