@@ -308,6 +308,7 @@ def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         "",
     ]
     lines += ["| task | fit took | fit - best other way |", "|---|---|---|"]
+    gains = defaultdict[str, list[float]](list)
     for task in TASKS:
         scores: dict[str, dict[int, float]] = defaultdict(dict)
         for cell in cells:
@@ -321,6 +322,8 @@ def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
         apart = {way: values for way, values in apart.items() if values}
         if not apart:
             continue
+        for way, values in apart.items():
+            gains[way].append(statistics.fmean(values))
         best = min(apart, key=lambda way: statistics.fmean(apart[way]))
         took = ", ".join(sorted({cell["chosen"] for cell in fits if cell["task"] == task}))
         values = apart[best]
@@ -328,6 +331,10 @@ def judge_fit(cells: Sequence[Mapping[str, Any]]) -> list[str]:
             f" ± {statistics.stdev(values) / math.sqrt(len(values)):.1f}" if len(values) > 1 else ""
         )
         lines.append(f"| {task} | {took} | {statistics.fmean(values):+.1f}{shown} ({best}) |")
+    lines += [""]
+    for way, values in gains.items():
+        mean = statistics.fmean(values)
+        lines.append(f"fit is {mean:+.1f} beside {way}, in the mean of {len(values)} tasks.")
     return lines
 
 

@@ -553,7 +553,7 @@ def _learn_from_names(material: Material) -> tuple[LearnedNetwork, str]:
     usual = 0.5 * vectors.sum(0) / (len(vectors) + _MANY_TEXTS)
     head = replace(head, bias=-(head.weight @ usual))
     numbers = np.stack(head.logits(vectors))
-    spread = (numbers - numbers.mean(1, keepdims=True)).std()
+    spread = numbers.std(1).mean()
     for _ in range(_ROUNDS if len(vectors) > _MANY_TEXTS else 0):
         counts = np.bincount(numbers.argmax(1), minlength=len(names))
         if not counts.all():  # a class without a text would be forgotten
@@ -563,7 +563,7 @@ def _learn_from_names(material: Material) -> tuple[LearnedNetwork, str]:
         head = fit_head(material.task.output, vectors[chosen], plain, names)
         numbers = np.stack(head.logits(vectors))
     # Its own answers taught it, so it is no surer than the names were.
-    scale = spread / max(1e-9, (numbers - numbers.mean(1, keepdims=True)).std())
+    scale = spread / max(1e-9, numbers.std(1).mean())
     head = replace(head, weight=scale * head.weight, bias=scale * head.bias)
     numbers = scale * numbers
     ordered = np.sort(numbers, 1)

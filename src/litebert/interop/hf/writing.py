@@ -103,7 +103,7 @@ def _plan_folder(loaded: LoadedModel, requested: HeadName | None) -> _Plan:
     reads = classifier.pooling if classifier and head != "backbone" else "cls"
     if reads in ("unit", "apart") or (reads == "mean" and not family.pooling):
         raise ModelError(
-            f"{name} reads [CLS], and this head reads the mean of the states; write head=backbone, "
+            f"{name} reads [CLS], and this head reads means of the states; write head=backbone, "
             "export the model to ONNX, keep the litebert folder, or fine-tune with head_reads=paper"
         )
     if {*family.gelu_parts} & {*parts} and config.activation != "gelu":
