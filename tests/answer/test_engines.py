@@ -70,18 +70,22 @@ def model_folder(folder: Path, tokenizer: Path, name: str) -> Path:
     return made(folder, tokenizer, task["kind"], classes, labels, **task)
 
 
-def same(
-    answers: list[dict[str, Any]], expected_answers: list[dict[str, Any]], near: float = 1e-4
-) -> None:
-    assert len(answers) == len(expected_answers)
-    for answer, other in zip(answers, expected_answers, strict=True):
-        assert answer.keys() == other.keys()
-        for key, value in answer.items():
-            assert other[key] == (
-                value
-                if isinstance(value, (str, list, tuple)) and key != "probabilities"
-                else pytest.approx(value, abs=near)
-            )
+def same(answers: object, expected: object, near: float = 1e-4) -> None:
+    """The same keys, texts and lengths, at any depth, and numbers that are near."""
+    if isinstance(expected, dict):
+        assert isinstance(answers, dict)
+        assert answers.keys() == expected.keys()
+        for key, value in expected.items():
+            same(answers[key], value, near)
+    elif isinstance(expected, (list, tuple)):
+        assert isinstance(answers, (list, tuple))
+        assert len(answers) == len(expected)
+        for answer, value in zip(answers, expected, strict=True):
+            same(answer, value, near)
+    elif isinstance(expected, float):
+        assert answers == pytest.approx(expected, abs=near)
+    else:
+        assert answers == expected
 
 
 @pytest.mark.thorough
