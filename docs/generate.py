@@ -27,7 +27,7 @@ from litebert.commands import options
 from litebert.config import Config, DistillConfig, TaskDistillConfig, cost
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.serve.routes import make_schema
+from litebert.serve.routes import PAGES, make_schema
 from litebert.text.filters import LINE_RULES, RULES
 from overview import ROOT, format_citation, format_overview, format_readme
 from python_page import format_python_page
@@ -117,6 +117,7 @@ def _routes() -> Iterator[str]:
                 rows[-1] = (f"{rows[-1][0]}, {name}", *rows[-1][1:])
             else:
                 rows.append((name, route["summary"], ", ".join(fields)))
+    rows += [(f"`GET {path}`", summary, "") for path, (_, summary) in PAGES.items()]
     yield from _table("route | answers | fields of its body, needed ones in bold", rows)
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert import load
+from litebert import export, load
 from litebert.base.errors import ConfigError, ModelError
 from litebert.demo import locate
 from litebert.fitting.tfidf import write_tfidf
@@ -122,6 +122,8 @@ def test_what_it_cannot_do_is_said(learned: Any, tmp_path: Path) -> None:
     _, _, folder = learned
     with pytest.raises(ConfigError, match="TF-IDF"):
         load(folder, engine="compiled")
+    with pytest.raises(ConfigError, match="use the folder as it is"):
+        export(folder, tmp_path / "small")
     with pytest.raises(ModelError, match="makes no vectors"):
         load(folder).encode(["a"])
     with pytest.raises(ConfigError, match="leave --dtype out"):

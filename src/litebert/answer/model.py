@@ -468,8 +468,8 @@ def load(
         if isinstance(opened.tokenizer, FeatureTokenizer):
             if engine not in (None, "tfidf"):
                 raise ConfigError(
-                    f"{path} is a TF-IDF model, with no network for the engine {engine}; leave it "
-                    "out"
+                    f"{path} is a TF-IDF model, with no network for the engine {engine}; use the "
+                    "folder as it is, without an engine"
                 )
             engine = "tfidf"
         packed = opened.packed

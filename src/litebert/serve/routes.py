@@ -84,7 +84,7 @@ class Routes:
         elif method == "GET" and path in TELLING:
             response = await TELLING[path][0](self, request)
         elif method == "GET" and path in PAGES:
-            response = PAGES[path](self._root_path)
+            response = PAGES[path][0](self._root_path)
         elif path in COMPUTING or path in TELLING or path in PAGES:
             read = ["GET"] if path in TELLING or path in PAGES else []
             allowed = ", ".join([*read, *(["POST"] if path in COMPUTING else [])])
@@ -478,14 +478,16 @@ def _show_docs(root_path: str) -> Response:
     return HTMLResponse(html, headers={"content-security-policy": policy})
 
 
-PAGES: dict[str, Callable[[str], Response]] = {
-    "/": _show_playground,
-    "/docs": _show_docs,
-    "/openapi.json": lambda root_path: Response(
-        json.dumps(make_schema(root_path)), media_type=JSON
-    ),
+def _show_schema(root_path: str) -> Response:
+    return Response(json.dumps(make_schema(root_path)), media_type=JSON)
+
+
+PAGES: dict[str, tuple[Callable[[str], Response], str]] = {
+    "/": (_show_playground, "The playground"),
+    "/docs": (_show_docs, "All routes, for a browser"),
+    "/openapi.json": (_show_schema, "All routes and the type of every field"),
 }
-"""What shows a page, for the path that a proxy offers the service under."""
+"""What shows a page, for the path that a proxy offers the service under, and a line about it."""
 
 
 @cache
