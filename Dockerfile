@@ -1,4 +1,6 @@
-# A service of one model: its folder and what answers over HTTP; PyTorch and the compiler stay outside.
+# A service of one model: its folder and what answers over HTTP; PyTorch and the compiler stay outside. The kernels
+# are compiled for every kind of x86-64 processor (or of ARM, on ARM), and the service loads the best for its own.
+# docs/serving.md says which folder to ship.
 #
 #     litebert export runs/reviews --out small
 #     docker build --build-context model=small -t reviews .
