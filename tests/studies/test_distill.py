@@ -428,9 +428,9 @@ def test_the_student_is_the_nearest_below_its_size(size: str) -> None:
 
 
 def test_the_budget_follows_from_the_text() -> None:
-    assert choose_budget(["x" * 1000]) == "1m"
-    assert choose_budget(["x" * 1_000_000] * 2) == "5m"
-    assert choose_budget(["x" * 1_000_000] * 50) == "10m"
+    assert choose_budget(["x" * 1000]) == "0.5M tokens"
+    assert choose_budget(["x" * 1_000_000] * 2) == "2.5M tokens"
+    assert choose_budget(["x" * 1_000_000] * 50) == "5M tokens"
 
 
 def test_the_advice_names_what_is_worse_than_the_baseline() -> None:

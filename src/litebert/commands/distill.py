@@ -67,7 +67,7 @@ class DistillArguments:
     language: str = "en"
     """Language of the text, for sentence boundaries."""
     budget: str | None = None
-    """Pretraining of the student; by default minutes, by the size of the text."""
+    """Pretraining of the student; by default 0.5M to 5M tokens, by the size of the text."""
     max_drop: float | None = None
     """Write no 8-bit weights if the score falls by more points; by default 0.5."""
     tracker: Annotated[tuple[str, ...], Arg("TRACKER")] = ()

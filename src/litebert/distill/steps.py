@@ -58,11 +58,11 @@ log = logging.getLogger("litebert")
 PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
 """Phrases for each text, and for all texts, by default at most."""
 MOST_PHRASES = 10_000_000
-MOST_MINUTES = 10
 MOST_PARAMETERS = 1_000_000_000
 LEAST_VOCABULARY = 100
-CHARACTERS = 400_000
-"""Characters of text for which the student is pretrained a minute by default."""
+CHARACTERS, MOST_BLOCKS = 400_000, 10
+"""Characters of text for which the student is pretrained on half a million tokens by default, and
+how often at most: about a minute each on two cores."""
 RECORD = "distill.json"
 LAST = "int8"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
@@ -310,7 +310,7 @@ def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
 
 def choose_budget(lines: Sequence[str]) -> str:
     characters = sum(map(len, lines))
-    return f"{min(MOST_MINUTES, max(1, math.ceil(characters / CHARACTERS)))}m"
+    return f"{min(MOST_BLOCKS, max(1, math.ceil(characters / CHARACTERS))) / 2:g}M tokens"
 
 
 def describe_student(config: Config) -> str:
