@@ -373,6 +373,7 @@ def test_descriptions_are_read_from_a_file(
     [
         ({"labels": ["billing"]}, "two classes or more"),
         ({"labels": ["billing", "access", "billing"]}, "each once"),
+        ({"labels": ["billing", "Billing"]}, "each once"),
         ({"labels": ["billing", "access"], "methods": ["tfidf"]}, "--methods"),
         ({"labels": ["billing", "access"], "label_column": "team"}, "--label-column"),
         ({"methods": ["tfidf"], "describe": {"billing": ["money"]}}, "add frozen"),

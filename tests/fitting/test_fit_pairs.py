@@ -158,6 +158,22 @@ def test_a_network_of_pairs_is_trained_apart(
     assert np.abs(engines[0] - engines[1]).max() < 1e-4
 
 
+def test_who_learns_from_a_model_of_pairs_reads_them_apart(model: Path, tmp_path: Path) -> None:
+    with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "pair", "label"), *list_pairs(200)])
+    start = unpack(tmp_path / "models")["sentiment"]
+    words = ["finetune", start, "--data", tmp_path / "pairs.csv", "--pair-column", "pair"]
+    words += ["--teacher", model, "--out", tmp_path / "student", "--epochs", 1]
+    assert main([str(word) for word in words]) == 0
+    student = litebert.load(tmp_path / "student")
+    assert student.task_record["pooling"] == "apart"
+    pairs = [row[:2] for row in list_pairs(80, 1)]
+    right = [row[2] for row in list_pairs(80, 1)]
+    found = [answer["prediction"] for answer in student.predict(pairs)]
+    assert np.mean([one == label for one, label in zip(found, right, strict=True)]) > 0.7
+    assert (tmp_path / "student" / "head.safetensors").is_file()  # fitted on both texts
+
+
 def test_others_begin_with_the_encoder_of_a_model_of_pairs(model: Path, tmp_path: Path) -> None:
     """Whose head none of them reads."""
     rows = [("text", "label"), *((" ".join(pair[:2]), pair[2]) for pair in list_pairs(40))]

@@ -19,6 +19,7 @@ from litebert.demo import unpack
 from litebert.distill import steps
 from litebert.fitting import judging, methods, second_round, unlabeled
 from litebert.fitting.columns import Columns
+from litebert.fitting.encoders import find_student
 from litebert.text.records import Layout
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -456,6 +457,15 @@ def test_a_student_is_judged_by_rows_that_no_label_of_it_came_from(
     assert not train & dev
     assert litebert.load(folder / "student" / "student").predict(["a text"])
     assert litebert.load(folder).predict(["a text"])
+
+
+def test_a_student_starts_from_the_encoder_of_the_package_where_that_is_small_enough() -> None:
+    english, german = (
+        ["the text is in English and it is short"],
+        ["das ist ein Text und nicht kurz"],
+    )
+    assert [find_student(english, size) for size in (2_000_000, 4_000_000)] == ["", "vectors"]
+    assert find_student(german, 4_000_000) == ""
 
 
 def test_counts_need_no_student(labeled: Path, capsys: pytest.CaptureFixture[str]) -> None:

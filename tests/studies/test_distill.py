@@ -113,6 +113,25 @@ def test_every_step_can_be_run_by_hand(run: Run, place: Path, whole: Path, tmp_p
     assert "parameters" in err
 
 
+def test_a_student_that_is_pretrained_needs_fewer_steps(
+    run: Run, place: Path, tmp_path: Path
+) -> None:
+    words = list_words(place, tmp_path / "run", "--student", "sentiment", "--json")
+    refused_too = run(*words)[2]
+    assert "--budget" in refused_too
+    start = words.index("--budget")
+    words = [*words[:start], *words[start + 2 :]]
+    status, out, err = run(*words)
+    assert status == 0, err
+    assert not (tmp_path / "run" / "pretrained").exists()
+    assert [row["name"] for row in json.loads(out)["rows"]][1:] == ["student", "student, 8 bits"]
+    shapes = [litebert.load(one).config.encoder for one in (tmp_path / "run/student", "sentiment")]
+    assert shapes[0].hidden_size == shapes[1].hidden_size
+    other = run(*[word if word != "sentiment" else "vectors" for word in words])
+    assert other[0] == 2
+    assert "--student sentiment" in other[2]
+
+
 def test_the_teacher_answers_phrases_of_the_texts(
     run: Run, place: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -428,9 +447,9 @@ def test_the_student_is_the_nearest_below_its_size(size: str) -> None:
 
 
 def test_the_budget_follows_from_the_text() -> None:
-    assert choose_budget(["x" * 1000]) == "1m"
-    assert choose_budget(["x" * 1_000_000] * 2) == "5m"
-    assert choose_budget(["x" * 1_000_000] * 50) == "10m"
+    assert choose_budget(["x" * 1000]) == "0.5M tokens"
+    assert choose_budget(["x" * 1_000_000] * 2) == "2.5M tokens"
+    assert choose_budget(["x" * 1_000_000] * 50) == "5M tokens"
 
 
 def test_the_advice_names_what_is_worse_than_the_baseline() -> None:

@@ -70,9 +70,9 @@ class Opened(_FilesAndTask):  # type: ignore[misc]
         assert self.opened is not None
         return self.opened.unlabeled
 
-    def with_teacher(self) -> Opened:
+    def with_task(self, task: Any) -> Opened:
         assert self.opened is not None
-        return Opened(self.opened.with_teacher())
+        return Opened(self.opened.with_task(task))
 
     def with_unlabeled(self, examples: Any) -> Opened:
         assert self.opened is not None

@@ -42,7 +42,7 @@ class DistillArguments:
     )
 
     common: ClassVar[str] = (
-        "task unlabeled size budget language max-drop dev text-column "
+        "task unlabeled student size budget language max-drop dev text-column "
         "label-column epochs dry-run device json"
     )
 
@@ -58,6 +58,8 @@ class DistillArguments:
     """Files of further texts, which the teacher answers."""
     phrases: int | None = None
     """Random phrases that the teacher answers; by default 20 for each text."""
+    student: Annotated[str, Arg("MODEL")] = ""
+    """Small model that the student starts from, such as vectors, instead of one of --size."""
     size: str = "2M"
     """Most parameters of the student, such as 500k or 10M."""
     tokenizer: Literal["new", "teacher"] = "new"
@@ -67,7 +69,7 @@ class DistillArguments:
     language: str = "en"
     """Language of the text, for sentence boundaries."""
     budget: str | None = None
-    """Pretraining of the student; by default minutes, by the size of the text."""
+    """Pretraining of the student; by default 0.5M to 5M tokens, by the size of the text."""
     max_drop: float | None = None
     """Write no 8-bit weights if the score falls by more points; by default 0.5."""
     tracker: Annotated[tuple[str, ...], Arg("TRACKER")] = ()
@@ -106,7 +108,16 @@ def distill(words: list[str]) -> int:
         **{
             name: getattr(arguments, name)
             for name in (
-                *("teacher", "data", "task", "unlabeled", "phrases", "size", "tokenizer"),
+                *(
+                    "teacher",
+                    "data",
+                    "task",
+                    "unlabeled",
+                    "phrases",
+                    "student",
+                    "size",
+                    "tokenizer",
+                ),
                 *("vocab_size", "language", "budget", "max_drop"),
             )
         },
@@ -128,10 +139,11 @@ def distill(words: list[str]) -> int:
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
     if arguments.dry_run:
-        config = choose_student(parse_size(request.size), inputs.vocab_size)
         for number, step in enumerate(steps, 1):
             _show_step(step, f"{number}/{len(steps)}")
-        console.say(f"with a full vocabulary {describe_student(config)}")
+        if not request.student:
+            config = choose_student(parse_size(request.size), inputs.vocab_size)
+            console.say(f"with a full vocabulary {describe_student(config)}")
         return 0
     with lock_folder(out, RunError):
         record = open_record(out, request, inputs.content)

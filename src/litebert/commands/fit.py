@@ -54,7 +54,7 @@ class FitArguments:
     next: int = 0
     """Rows worth a label to write to NAME-next.csv, which fit reads beside FILE."""
     size: str | None = None
-    """Go on to a student of so many parameters in 8 bits, such as 2M."""
+    """Go on to a student of at most so many parameters in 8 bits, such as 4M."""
     model: Annotated[str | None, Arg("MODEL")] = None
     """Encoder; by default all-MiniLM-L6-v2, or the package's own."""
     methods: tuple[Literal["tfidf", "frozen", "contrastive", "finetune"], ...] = ()
@@ -163,6 +163,8 @@ def _spell_words(files: Sequence[Path], options: Mapping[str, Any]) -> list[str]
 def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
     """Go on to a student: of what learned without the rows that judge both."""
     from litebert.commands.distill import distill
+    from litebert.distill.steps import parse_size
+    from litebert.fitting.encoders import find_student
 
     assert arguments.size is not None
     if result.method == "tfidf":
@@ -172,7 +174,7 @@ def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
         return 0
     train = held / "train.jsonl"
     with open(train, encoding="utf-8") as file:
-        pair = "pair" if "pair" in json.loads(next(file)) else None
+        rows = [json.loads(line) for line in file]
     console.say(
         "\na student learns from a teacher that has not read the rows that judge both, so both are "
         "a little worse than the model of all rows"
@@ -180,9 +182,10 @@ def _distill(result: Fit, arguments: FitArguments, held: Path) -> int:
     options = {
         "data": train,
         "dev": held / "dev.jsonl",
-        "pair_column": pair,
+        "pair_column": "pair" if "pair" in rows[0] else None,
         "target": arguments.target,
         "unlabeled": arguments.unlabeled,
+        "student": find_student([row["text"] for row in rows], parse_size(arguments.size)),
         "size": arguments.size,
         "out": result.folder / "student",
         "device": arguments.device,

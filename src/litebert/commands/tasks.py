@@ -120,7 +120,7 @@ def finetune(words: list[str]) -> int:
         with metrics.collect_remarks(remarks):
             files = open_task(arguments.task, join_source(arguments.data), **options)
             if arguments.teacher:
-                files = files.with_teacher()
+                files = files.with_task(files.task.with_teacher())
             task = files.task
             files = files.with_unlabeled(read_unlabeled(task, arguments.unlabeled, options))
         files.remarks = remarks

@@ -41,6 +41,7 @@ from litebert.config import Config, cost
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_json
 from litebert.data.shards import Shards
+from litebert.demo import locate
 from litebert.finetuning.teachers import BASELINE, open_teachers
 from litebert.interop import read_folder
 from litebert.interop.names import find_exported_graph
@@ -58,11 +59,11 @@ log = logging.getLogger("litebert")
 PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
 """Phrases for each text, and for all texts, by default at most."""
 MOST_PHRASES = 10_000_000
-MOST_MINUTES = 10
 MOST_PARAMETERS = 1_000_000_000
 LEAST_VOCABULARY = 100
-CHARACTERS = 400_000
-"""Characters of text for which the student is pretrained a minute by default."""
+CHARACTERS, MOST_BLOCKS = 400_000, 10
+"""Characters of text for which the student is pretrained on half a million tokens by default, and
+how often at most: about a minute each on two cores."""
 RECORD = "distill.json"
 LAST = "int8"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
@@ -80,6 +81,8 @@ class DistillRequest:
     unlabeled: tuple[str, ...] = ()
     phrases: int | None = None
     """Phrases that the teacher answers; None for a number that follows from the texts."""
+    student: str = ""
+    """The model that the student starts from; "" to pretrain one of at most `size`."""
     size: str = "2M"
     tokenizer: Literal["new", "teacher"] = "new"
     vocab_size: int = 8192
@@ -92,6 +95,10 @@ class DistillRequest:
     """Fields of the recipe of fine-tuning, for the student, as words of a command line."""
 
     def check(self) -> None:
+        require(
+            not self.student or (self.budget is None and self.tokenizer == "new"),
+            "--student names a model that is pretrained; leave --budget and --tokenizer out",
+        )
         check_size(self.vocab_size)
         choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         require(
@@ -127,6 +134,8 @@ class DistillInputs:
     """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
     teacher: str = ""
     """The sha256 of the teacher's weights; "" for the baseline."""
+    student: str = ""
+    """The sha256 of the weights that the student starts from, if it is given."""
 
     @cached_property
     def content(self) -> dict[str, str]:
@@ -135,6 +144,7 @@ class DistillInputs:
         rows = [self.files.read(split) for split in ("train", *task.dev)]
         data = [task.output, rows]
         read = {"TEACHER": self.teacher, "--data": data, "--unlabeled": self.unlabeled}
+        read |= {"--student": self.student} if self.student else {}
         texts = {name: repr(value).encode("utf-8", "surrogatepass") for name, value in read.items()}
         return {name: sha256(text).hexdigest() for name, text in texts.items()}
 
@@ -166,8 +176,11 @@ def read_inputs(
         f"--phrases {request.phrases} has no effect, because an example is a pair of texts; leave "
         "it out",
     )
+    student = ""
+    if request.student:
+        student = compute_fingerprint(read_folder(locate(request.student)))
     if request.teacher == BASELINE:
-        return DistillInputs(files, unlabeled, True, False, request.vocab_size)
+        return DistillInputs(files, unlabeled, True, False, request.vocab_size, student=student)
     graph = find_exported_graph(Path(request.teacher))
     is_graph = graph is not None
     loaded = read_folder(request.teacher, lazy=is_graph)
@@ -182,7 +195,7 @@ def read_inputs(
     has_table = not is_graph and (
         loaded.tokenizer is None or loaded.tokenizer.engine.kind.is_divisible
     )
-    return DistillInputs(files, unlabeled, is_finetuned, has_table, vocab_size, digest)
+    return DistillInputs(files, unlabeled, is_finetuned, has_table, vocab_size, digest, student)
 
 
 @dataclass(frozen=True)
@@ -216,18 +229,27 @@ def list_steps(
     about = f"{len(inputs.lines):,} different texts go to {text}, one a line"
     steps.append(Step("text", about, text, prepare=lambda: _write_texts(inputs, out)))
 
-    lines = (str(text), "--split", "line")
-    source = request.teacher
-    if request.tokenizer == "new":
-        source = str(tokenizer)
-        size = ("--vocab-size", str(request.vocab_size), "--shrink")
-        words = ("tokenizer", "train", *lines, *size, "--out", source)
-        about = f"a tokenizer of {request.vocab_size:,} tokens, or as many as the text allows"
-        steps.append(Step("tokenizer", about, tokenizer, words))
+    if not request.student:
+        lines = (str(text), "--split", "line")
+        source = request.teacher
+        if request.tokenizer == "new":
+            source = str(tokenizer)
+            size = ("--vocab-size", str(request.vocab_size), "--shrink")
+            words = ("tokenizer", "train", *lines, *size, "--out", source)
+            about = f"a tokenizer of {request.vocab_size:,} tokens, or as many as the text allows"
+            steps.append(Step("tokenizer", about, tokenizer, words))
 
-    language = ("--language", request.language, "--tokenizer", source)
-    words = ("prepare", *lines, *language, "--out", str(data))
-    steps.append(Step("data", "the text becomes token shards", data / "index.json", words))
+        language = ("--language", request.language, "--tokenizer", source)
+        words = ("prepare", *lines, *language, "--out", str(data))
+        steps.append(Step("data", "the text becomes token shards", data / "index.json", words))
+
+        budget = request.budget or choose_budget(inputs.lines)
+        words = ("pretrain", str(recipe), "--shards", str(data), "--budget", budget, *on_device)
+        table = ("--table-from", teacher) if inputs.has_table else ()
+        about = f"the student learns the language of the text; its recipe is {recipe}"
+        words = (*words, *table, "--out", str(pretrained))
+        write = partial(_write_recipe, request, out)
+        steps.append(Step("pretrained", about, pretrained, words, write))
 
     unlabeled = list(request.unlabeled)
     if count := choose_phrase_count(request, inputs):
@@ -236,17 +258,9 @@ def list_steps(
         write = partial(_write_phrases, inputs, phrases, count)
         steps.append(Step("phrases", f"{about}answer", phrases, prepare=write))
 
-    budget = request.budget or choose_budget(inputs.lines)
-    words = ("pretrain", str(recipe), "--shards", str(data), "--budget", budget, *on_device)
-    table = ("--table-from", teacher) if inputs.has_table else ()
-    about = f"the student learns the language of the text; its recipe is {recipe}"
-    words = (*words, *table, "--out", str(pretrained))
-    write = partial(_write_recipe, request, out)
-    steps.append(Step("pretrained", about, pretrained, words, write))
-
     more = ("--unlabeled", *unlabeled) if unlabeled else ()
     learned = (*task, "--teacher", teacher, *more, *request.student_words, *on_device)
-    words = ("finetune", str(pretrained), *learned, "--out", str(student))
+    words = ("finetune", request.student or str(pretrained), *learned, "--out", str(student))
     about = "the student learns the task from the teacher"
     steps.append(Step("student", about, student, words))
 
@@ -310,7 +324,7 @@ def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
 
 def choose_budget(lines: Sequence[str]) -> str:
     characters = sum(map(len, lines))
-    return f"{min(MOST_MINUTES, max(1, math.ceil(characters / CHARACTERS)))}m"
+    return f"{min(MOST_BLOCKS, max(1, math.ceil(characters / CHARACTERS))) / 2:g}M tokens"
 
 
 def describe_student(config: Config) -> str:

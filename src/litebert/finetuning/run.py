@@ -186,7 +186,7 @@ def finetune_seeds(
     out, sources = Path(out), list_sources(teacher)
     # Processes that are started again after a failure continue what they began.
     overwrite = overwrite and not launch.restarts()
-    files = data.with_teacher() if sources else data
+    files = data.with_task(data.task.with_teacher()) if sources else data
     task, remarks = files.task, list(files.remarks)
     # How many seeds there are does not depend on the model, which gives the default.
     asked = config(FinetuneConfig()) if callable(config) else config or FinetuneConfig()
@@ -242,6 +242,9 @@ def finetune_seeds(
                 teachers = None
                 if sources:
                     teachers = open_teachers(sources, task, words, length)
+                    if teachers.reads_apart:  # so does who learns from it
+                        task = replace(task, apart=True)
+                        files = files.with_task(task)
                     distill = config.distill
                     if width := teachers.vector_width:
                         distill = replace(distill, width=width)

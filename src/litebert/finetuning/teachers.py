@@ -153,6 +153,10 @@ class TaskTeacher(ModelTeacher):
     width = 0
 
     @property
+    def reads_apart(self) -> bool:
+        return self.loaded.task_record.get("pooling") == "apart"
+
+    @property
     def key(self) -> bytes:
         return self.fingerprint.encode() + repr(self.order).encode()
 
@@ -166,7 +170,7 @@ class TaskTeacher(ModelTeacher):
         )
         length, positions = student.length, self.loaded.config.encoder.max_positions
         read = min(positions, max(length, int(self.loaded.task_record.get("length", length))))
-        task = replace(student.task, apart=self.loaded.task_record.get("pooling") == "apart")
+        task = replace(student.task, apart=self.reads_apart)
         # Answers by token must be those of the student's tokens.
         encodes = (
             self.tokenizer.fingerprint != student.tokenizer.fingerprint
@@ -410,6 +414,13 @@ class TaskTeachers:
                 "and distill.relations to 0"
             )
         return member
+
+    @property
+    def reads_apart(self) -> bool:
+        """True if a teacher encodes the two texts of a pair separately."""
+        return any(
+            isinstance(member, TaskTeacher) and member.reads_apart for member in self.members
+        )
 
     @property
     def vector_width(self) -> int:

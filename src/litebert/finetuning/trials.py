@@ -113,8 +113,8 @@ def fit_frozen(setup: Setup, items: Sequence[Item], machine: devices.Device) -> 
     """Fit the last map of the head on what it reads of the items before any step."""
     items = items[:: -(-len(items) // MOST_ROWS)]
     states = read_frozen_states(setup, items, machine)
-    if setup.config.head_reads == "unit":
-        return fit_head(setup.task.output, states, items)
+    if setup.task.apart or setup.config.head_reads == "unit":
+        return fit_head(setup.task.output, states, items, apart=setup.task.apart)
     # The penalty is for vectors of about length 1, whose numbers weigh alike.
     mean, scale = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
     scale[scale < 1e-6] = 1.0  # a state that never changes tells nothing
@@ -128,19 +128,19 @@ def fit_frozen(setup: Setup, items: Sequence[Item], machine: devices.Device) -> 
 def read_frozen_states(
     setup: Setup, items: Sequence[Item], machine: devices.Device
 ) -> NDArray[np.float32]:
-    """Read what the last map of the head reads of each item, before any step, (N, H)."""
+    """Read what the last map of the head reads of each item, before any step, (N, H), or (N, 4H) of
+    pairs whose texts are encoded apart."""
     model = build_task_model(setup.start, setup.task, setup.config).to(machine.device).eval()
     positions, pad = model.encoder.config.max_positions, setup.start.tokenizer.pad_id
     read: list[torch.Tensor] = []
-    states = np.zeros((len(items), model.encoder.config.hidden_size), np.float32)
+    states = np.zeros((len(items), model.head.classifier.in_features), np.float32)
     handle = model.head.classifier.register_forward_pre_hook(
         lambda _, inputs: read.append(inputs[0])
     )
     with progress.task("reading with the frozen encoder", total=len(items), unit="rows") as bar:
         for places in group_by_length([item.length for item in items], EVALUATION_TOKENS):
-            compute_network_logits(
-                model, machine, PaddedRows([items[i].rows[0] for i in places], pad, positions)
-            )
+            rows = [row for i in places for row in items[i].rows]
+            compute_network_logits(model, machine, PaddedRows(rows, pad, positions))
             states[places] = read.pop().float().cpu().numpy()
             bar.advance(len(places))
     handle.remove()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from numpy.typing import NDArray
 from litebert import hub
 from litebert.base import progress
 from litebert.base.errors import ConfigError, LitebertError
-from litebert.config import replace
+from litebert.config import cost, replace
 from litebert.demo import ENCODER as PACKAGED
+from litebert.demo import locate
 from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.fitting.methods import Material, read_vectors
+from litebert.interop import read_folder
 from litebert.tasks.rows import build_single_rows
 from litebert.tasks.task import Task
 from litebert.tasks.text_outputs import OneClass
@@ -63,7 +66,8 @@ def open_encoder(
     machine = devices.choose("auto", device)
     names = None
     if reads_names(task):
-        template = TEMPLATE if is_english(examples) else "{}"
+        english = is_english(example.text for example in examples)
+        template = TEMPLATE if english else "{}"
         names = _read_names(task.output.labels, described, template, start, machine, length)
     source = str(model)
     return replace(
@@ -73,7 +77,7 @@ def open_encoder(
 
 def find_encoder(examples: Sequence[Any]) -> tuple[str | Path, str]:
     """Return the encoder that suits the texts and can be had, and a sentence that says so."""
-    english = is_english(examples)
+    english = is_english(example.text for example in examples)
     wanted = ENCODER if english else MULTILINGUAL
     why = "" if english else ", because the texts do not look English"
     try:
@@ -90,9 +94,16 @@ def find_encoder(examples: Sequence[Any]) -> tuple[str | Path, str]:
     )
 
 
-def is_english(examples: Sequence[Any]) -> bool:
+def find_student(texts: Sequence[str], parameters: int) -> str:
+    """The package's encoder, if it reads these texts and has no more parameters; otherwise ""."""
+    encoder = read_folder(locate(PACKAGED), lazy=True).config.encoder
+    fits = sum(cost.encoder_parameters(encoder).values()) <= parameters
+    return PACKAGED if fits and is_english(texts) else ""
+
+
+def is_english(texts: Iterable[str]) -> bool:
     """Most letters are those of ASCII, and the commonest words of English no rarer than others'."""
-    text = " ".join(example.text for example in examples[:_LOOKED_AT]).lower()
+    text = " ".join(islice(texts, _LOOKED_AT)).lower()
     letters = sum(map(str.isalpha, text))
     if sum(character.isalpha() for character in text if character.isascii()) < 0.7 * letters:
         return False

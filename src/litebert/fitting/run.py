@@ -312,7 +312,7 @@ def _check_labels(
     pool: Sequence[Path],
     columns: Mapping[str, Any],
 ) -> None:
-    if len({*labels}) < len(labels) or len(labels) < 2:
+    if len({label.casefold() for label in labels}) < len(labels) or len(labels) < 2:
         raise ConfigError(
             f"labels has '{', '.join(labels)}'; name two classes or more, each once, with commas "
             "between them"

@@ -293,9 +293,9 @@ class TaskFiles(ABC, Generic[E]):
             "`open_labeled`"
         )
 
-    def with_teacher(self) -> TaskFiles[E]:
+    def with_task(self, task: Task[E]) -> TaskFiles[E]:
         files = copy(self)
-        files.task = self.task.with_teacher()
+        files.task = task
         return files
 
     def with_unlabeled(self, examples: Sequence[E] | None) -> TaskFiles[E]:
