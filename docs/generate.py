@@ -358,11 +358,12 @@ def _join(names: Sequence[str]) -> str:
 
 def _features() -> Iterator[str]:
     """The features that an encoder may have, and whether a class of transformers computes them."""
-    rows = []
+    names: dict[str, list[str]] = {"yes": [], "no": []}
     for feature in FEATURES:
         assert {feature.torch, feature.compiled, feature.onnx} == {YES}, feature.name
-        rows.append((feature.name, "yes" if feature.transformers == YES else "no"))
-    yield from _table("feature | a class in `transformers`", rows)
+        names["yes" if feature.transformers == YES else "no"].append(feature.name)
+    rows = [(answer, "; ".join(group)) for answer, group in names.items()]
+    yield from _table("a class in `transformers` | features", rows)
 
 
 def _filters(name: str) -> Iterator[str]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import csv
 import html
 import json
+import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +65,28 @@ def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
     assert [config.encoder.embedding_size for config in study.variants.values()] == [8, 16]
     (tmp_path / "grid.py").write_text(FUNCTION, encoding="utf-8")
     assert make_study(f"{tmp_path / 'grid.py'}:depths", "toy").after == {"2 layers": "1 layers"}
+
+
+def test_the_study_of_the_page_has_the_original_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    section = page.partition("## Write your own study")[2].partition("\n## ")[0]
+    code = textwrap.dedent("\n".join(re.findall(r"^(?:    .*|)$", section, re.M)))
+    _, recipe, study = re.split(r"^# (?:small-albert|parts)\.toml.*$", code, flags=re.M)
+    (tmp_path / "small-albert.toml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "parts.toml").write_text(study, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    configs = make_study("parts.toml", "tiny").variants
+    assert [config.encoder.sharing for config in configs.values()] == [
+        "none",
+        "attention",
+        "feedforward",
+        "all",
+    ]
+    assert {(c.encoder.norm, c.train.optimizer.name) for c in configs.values()} == {
+        ("post", "lamb")
+    }
 
 
 @pytest.mark.parametrize(
