@@ -67,17 +67,14 @@ def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
     assert make_study(f"{tmp_path / 'grid.py'}:depths", "toy").after == {"2 layers": "1 layers"}
 
 
-def test_the_study_of_the_page_has_the_original_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_study_of_the_page_has_the_original_block(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
     section = page.partition("## Write your own study")[2].partition("\n## ")[0]
     code = textwrap.dedent("\n".join(re.findall(r"^(?:    .*|)$", section, re.M)))
     _, recipe, study = re.split(r"^# (?:small-albert|parts)\.toml.*$", code, flags=re.M)
     (tmp_path / "small-albert.toml").write_text(recipe, encoding="utf-8")
     (tmp_path / "parts.toml").write_text(study, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    configs = make_study("parts.toml", "tiny").variants
+    configs = make_study(str(tmp_path / "parts.toml"), "tiny").variants
     assert [config.encoder.sharing for config in configs.values()] == [
         "none",
         "attention",

@@ -39,6 +39,12 @@ def recipe(name: str, seen: tuple[Path, ...] = ()) -> Config:
     raise ConfigError(f"no recipe is called '{name}'; {nearest(name, RECIPES)}")
 
 
+def read_base(name: str, file: Path, seen: tuple[Path, ...] = ()) -> Config:
+    """The recipe that a file is based on; another file is named relative to it."""
+    beside = file.parent / name.partition(":")[0]
+    return recipe(str(file.parent / name) if beside.is_file() else name, seen)
+
+
 def is_recipe_name(word: str) -> bool:
     return word in RECIPES or word.endswith((".toml", ".json")) or ".py:" in word
 
@@ -72,10 +78,7 @@ def _read_file(path: Path, seen: tuple[Path, ...]) -> Config:
     base = Config(name=path.stem)
     try:
         if "base" in data:
-            name = str(data.pop("base"))
-            # A file is named relative to this one.
-            beside = path.parent / name.partition(":")[0]
-            base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, real))
+            base = read_base(str(data.pop("base")), path, (*seen, real))
         return from_dict(Config, data, base=base)
     except ConfigError as error:
         raise ConfigError(f"recipe file {path}: {error}") from None

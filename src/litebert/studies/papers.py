@@ -15,7 +15,7 @@ from typing import Any, get_args
 from litebert.base.errors import ConfigError, LitebertError, nearest, require
 from litebert.config import Config, TableConfig, replace
 from litebert.config.serialization import from_dict
-from litebert.recipes.files import load_function, recipe
+from litebert.recipes.files import load_function, read_base, recipe
 from litebert.recipes.published import SPANS
 from litebert.studies.study import PRIMARY, Equal, Published, Scale, Study, make_base_config, vary
 
@@ -568,7 +568,7 @@ def _read_toml(path: Path, base: Config) -> Study:
         if not isinstance(variants, dict):
             raise ConfigError("it has no variants; give a table [variants.NAME] for each")
         if "base" in fields:
-            base = recipe(str(fields["base"]))
+            base = read_base(str(fields["base"]), path)
         configs = {
             name: from_dict(Config, changes, f"variants.{name}.", base)
             for name, changes in variants.items()
