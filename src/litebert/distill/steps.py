@@ -56,8 +56,9 @@ from litebert.train.teacher import compute_fingerprint
 
 log = logging.getLogger("litebert")
 
-PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
-"""Phrases for each text, and for all texts, by default at most."""
+PHRASES_PER_TEXT, DEFAULT_PHRASES, PRETRAINED_ROWS = 20, 100_000, 20_000
+"""Phrases for each text, and for all texts, by default at most; and with how many of them and texts
+a student that was pretrained before has enough."""
 MOST_PHRASES = 10_000_000
 MOST_PARAMETERS = 1_000_000_000
 LEAST_VOCABULARY = 100
@@ -319,7 +320,9 @@ def choose_phrase_count(request: DistillRequest, inputs: DistillInputs) -> int:
         return 0
     if request.phrases is not None:
         return request.phrases
-    return min(PHRASES_PER_TEXT * len(inputs.lines), DEFAULT_PHRASES)
+    texts = len(inputs.lines)
+    most = max(0, PRETRAINED_ROWS - texts) if request.student else DEFAULT_PHRASES
+    return min(PHRASES_PER_TEXT * texts, most)
 
 
 def choose_budget(lines: Sequence[str]) -> str:
