@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
 MOST_BYTES = 6_000_000
+CARDS = Path(__file__).resolve().parents[2] / "runs" / "demo_cards"
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,23 @@ def test_a_card_says_what_a_person_needs(models: dict[str, Path]) -> None:
         assert not re.search(r"\.(txt|csv)\b|-1\.0", text)
         code = text.partition("```python\n")[2].partition("```")[0]
         subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_a_card_is_the_one_that_is_edited(models: dict[str, Path]) -> None:
+    for name, folder in models.items():
+        edited = CARDS / f"{name}.md"
+        assert (folder / "README.md").read_bytes() == edited.read_bytes(), f"pack {edited} again"
+
+
+def test_the_command_of_a_card_runs(
+    models: dict[str, Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, folder in models.items():
+        words = re.findall(r"`litebert (convert [^`]+)`", (folder / "README.md").read_text())
+        copy = shutil.copytree(folder, tmp_path / name / "model")
+        monkeypatch.chdir(copy)
+        assert run(*words[0].split())[0] == 0
+        assert (tmp_path / name / "for-transformers" / "config.json").is_file()
 
 
 def test_the_sentiment_of_plain_texts_is_right(models: dict[str, Path]) -> None:
