@@ -150,7 +150,7 @@ def test_few_development_rows_give_no_threshold(
     words = ("predict", out, "--input", data, "--out", tmp_path / "out.csv")
     status, _, err = run(*words, "--min-precision", "0.9")
     assert status == 2
-    assert "fewer than 20 development rows have answers; give more rows to --dev" in err
+    assert "fewer than 20 held-out rows have answers; label more rows" in err
 
 
 def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None:

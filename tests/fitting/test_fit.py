@@ -296,6 +296,7 @@ def test_a_way_that_takes_too_long_is_left_out(tickets: Path, encoder: Path) -> 
     result = litebert.fit(tickets, model=encoder, budget="1s")
     assert {judged.method for judged in result.judged} == {"tfidf", "frozen"}
     assert any("left out" in note for note in result.notes)
+    assert "contrastive did not fit into the time, and a longer --budget tries it" in result.reason
 
 
 def test_folders_of_texts(tmp_path: Path) -> None:

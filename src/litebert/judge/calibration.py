@@ -257,7 +257,7 @@ def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> 
     raise ConfigError(
         f"min_precision is {wanted:g}, and "
         + (
-            f"fewer than {FEWEST} development rows have answers; give more rows to --dev"
+            f"fewer than {FEWEST} held-out rows have answers; label more rows"
             if highest is None
             else f"no {FEWEST} development answers of {name} reach it; give {highest:.4g} or less"
         )
