@@ -2,15 +2,15 @@
 
     python benchmarks/worth.py --data TEXTS --encoder MODEL [--text FILES] [--tasks sst2-1000 rte]
         [--ways frozen encoder student] [--seeds 1] [--jobs 1] [--device auto] [--minutes 180]
-        [--out DIR] [--picture FILE.svg] [--print] [--measure] [--json FILE]
+        [--out DIR] [--print] [--measure] [--json FILE]
 
 TEXTS has the folders glue, squad and wnut17 in their official layouts; MODEL is a published
 encoder, such as all-MiniLM-L6-v2; FILES are raw text for models from scratch.
 
 A cell is a task, a way and a seed. It is a list of litebert commands, all of which continue after a
 stop. The campaign ends when --minutes are over, in the middle of a cell too, and the same command
-goes on. A cell that is whole writes a line of DIR/cells.jsonl and is not run again. Every table and
-the picture come from that file, with --print alone.
+goes on. A cell that is whole writes a line of DIR/cells.jsonl and is not run again. The tables come
+from that file, with --print alone.
 
 The scored rows choose nothing. A tenth of the training rows is held out to choose the weights, as
 `litebert finetune` does by default, and the public development part is scored at the end. WNUT-17
@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 import json
 import os
 import signal
@@ -66,13 +65,6 @@ TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut1
 """The cheapest first."""
 WAYS = ("frozen", "encoder", "student", "scratch-10", "scratch-60")
 """Ways that have cells; `baseline` is shown by the cells of `encoder`."""
-LABELS = {
-    "encoder": "a published encoder, fine-tuned",
-    "student": "its student, in 8 bits",
-    "scratch-10": "from scratch, 10 minutes",
-    "scratch-60": "from scratch, 60 minutes",
-}
-"""Names of the ways in the picture."""
 COLUMNS = ("baseline", *WAYS)
 PAIR = {"text_column": "sentence1", "pair_column": "sentence2"}
 GLUE = {
@@ -353,7 +345,7 @@ def measure(model: Path, source: TaskSource) -> dict[str, float]:
     return {"megabytes": round(size / 1e6, 2), "texts_per_second": round(speed, 1)}
 
 
-# -------------------------------------------------------------------------------- table and picture
+# -------------------------------------------------------------------------------- the table
 
 
 def collect(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
@@ -398,62 +390,6 @@ def format_scores(scores: Sequence[float]) -> str:
     return f"{statistics.median(scores):.1f}{spread}"
 
 
-def draw(cells: Sequence[Mapping[str, Any]], task: str) -> str:
-    """Draw the score of a task against texts a second; the area of a dot is the file's size."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    file, dots = io.BytesIO(), locate_dots(cells, task)
-    baseline = collect(cells)[task]["baseline"]
-    scores = [score for _, score, _ in dots.values()] + baseline
-    with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 10}):
-        figure, axes = pyplot.subplots(figsize=(7.4, 3.9), layout="constrained")
-        for way, (speed, score, size) in dots.items():
-            axes.scatter(speed, score, s=20 * size, alpha=0.6)
-            label = f"{LABELS[way]}\n{size:.1f} MB, {score:.1f}"
-            below = (0.0, -((20 * size) ** 0.5) / 2 - 4)
-            axes.annotate(
-                label, (speed, score), below, textcoords="offset points", va="top", ha="center"
-            )
-        if baseline:
-            axes.axhline(statistics.median(baseline), linestyle="--", color="#777777")
-            label = f"counted words, logistic regression: {statistics.median(baseline):.1f}"
-            height = statistics.median(baseline) + 0.2
-            axes.text(0.02, height, label, transform=axes.get_yaxis_transform(), va="bottom")
-        axes.set_xscale("log")
-        if dots:
-            speeds = [speed for speed, _, _ in dots.values()]
-            axes.set_xlim(min(speeds) / 2, max(speeds) * 3)
-            axes.set_ylim(min(scores) - 3, max(scores) + 3)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("texts a second")
-        axes.set_ylabel(f"score of {task}, hundredths")
-        figure.savefig(file, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
-    return file.getvalue().decode()
-
-
-def locate_dots(
-    cells: Sequence[Mapping[str, Any]], task: str
-) -> dict[str, tuple[float, float, float]]:
-    """Find, for each way, the medians of texts a second, score in hundredths and megabytes."""
-    dots = {}
-    for way in WAYS:
-        measured = [cell for cell in cells if (cell["task"], cell["way"]) == (task, way)]
-        if measured := [cell for cell in measured if "megabytes" in cell]:
-            speed, score, size = (
-                statistics.median(cell[name] for cell in measured)
-                for name in ("texts_per_second", "score", "megabytes")
-            )
-            dots[way] = speed, 100 * score, size
-    return dots
-
-
 # ---------------------------------------------------------------------------------------------- all
 
 
@@ -472,8 +408,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="where models train: auto, cpu or cuda")
     parser.add_argument("--minutes", type=float, default=180.0, help="of this call")
     parser.add_argument("--out", type=Path, default=Path("worth"))
-    parser.add_argument("--picture", type=Path, help="where to draw the scores of --picture-task")
-    parser.add_argument("--picture-task", choices=TASKS, default="sst2-1000")
     parser.add_argument("--print", action="store_true", dest="only_print")
     parser.add_argument(
         "--measure", action="store_true", help="run no cell; measure sizes and speeds again"
@@ -548,8 +482,6 @@ def main() -> int:
         else:
             run_cells(options, cells)
     print(make_table(cells))
-    if options.picture:
-        options.picture.write_text(draw(cells, options.picture_task), encoding="utf-8")
     results.write(options.json, {"cells": cells})
     return 0
 
