@@ -37,7 +37,7 @@ class DistillArguments:
     """
 
     examples: ClassVar[tuple[str, ...]] = (
-        "litebert distill classifier --data train.csv --unlabeled texts.txt --out small",
+        "litebert distill classifier --data train.csv --student vectors --out small",
         "litebert distill classifier --data train.csv --size 500k --out small --dry-run",
     )
 
@@ -86,6 +86,7 @@ def distill(words: list[str]) -> int:
     with console.loading():
         from litebert.distill.results import DistillResults, measure_distillation, write_card
         from litebert.distill.steps import (
+            LAST,
             DistillRequest,
             choose_student,
             describe_student,
@@ -166,7 +167,8 @@ def distill(words: list[str]) -> int:
     console.show(results.note)
     for sentence in results.advice:
         console.show(sentence)
-    console.ending(out, ("predict", out / "student", "--input", "TEXTS.txt"))
+    best = out / ("student" if record.refusal else LAST)
+    console.ending(out, ("predict", best, "--input", "TEXTS.txt"), ("serve", best))
     return 0
 
 
