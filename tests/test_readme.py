@@ -57,7 +57,8 @@ def commands_of(text: str) -> list[tuple[str, list[str]]]:
             words = shlex.split(run, comments=True)
             if not words or words[0] in ("git", "cd", "pip", "make"):
                 continue
-            assert words[0] == "litebert" or words[:2] == ["python", "-m"], f"cannot run: {line}"
+            module = ["python", "-m", "litebert.demo.tickets"]
+            assert words[0] == "litebert" or words[:3] == module, f"cannot run: {line}"
             commands.append((line, words[1:] if words[0] == "litebert" else words[2:]))
     return commands
 

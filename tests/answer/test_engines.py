@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import product
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def same(answers: object, expected: object, near: float = 1e-4) -> None:
         assert len(answers) == len(expected)
         for answer, value in zip(answers, expected, strict=True):
             same(answer, value, near)
-    elif isinstance(expected, float):
+    elif isinstance(expected, Real):
         assert answers == pytest.approx(expected, abs=near)
     else:
         assert answers == expected

@@ -158,7 +158,9 @@ def test_a_network_of_pairs_is_trained_apart(
     assert np.abs(engines[0] - engines[1]).max() < 1e-4
 
 
-def test_who_learns_from_a_model_of_pairs_reads_them_apart(model: Path, tmp_path: Path) -> None:
+def test_who_learns_from_a_model_of_pairs_reads_them_apart(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("text", "pair", "label"), *list_pairs(200)])
     start = unpack(tmp_path / "models")["sentiment"]
@@ -172,6 +174,10 @@ def test_who_learns_from_a_model_of_pairs_reads_them_apart(model: Path, tmp_path
     found = [answer["prediction"] for answer in student.predict(pairs)]
     assert np.mean([one == label for one, label in zip(found, right, strict=True)]) > 0.7
     assert (tmp_path / "student" / "head.safetensors").is_file()  # fitted on both texts
+    single = [str(word) for word in words if word not in ("--pair-column", "pair")]
+    single[single.index("--out") + 1] = str(tmp_path / "single")
+    assert main(single) == 2
+    assert "--pair-column" in capsys.readouterr().err
 
 
 def test_others_begin_with_the_encoder_of_a_model_of_pairs(model: Path, tmp_path: Path) -> None:

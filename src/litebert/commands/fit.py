@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from litebert.base.errors import ConfigError
 from litebert.commands import console
 from litebert.commands.console import DeviceName, Json
 from litebert.commands.options import Arg, list_changes, spell
@@ -87,6 +88,8 @@ def fit(words: list[str]) -> int:
         from litebert.fitting.run import HELD
         from litebert.fitting.run import fit as run
 
+    if arguments.json and arguments.size is not None:
+        raise ConfigError("--json prints the fit alone; leave --size out, and run distill after it")
     labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
     names = (
         *("text_column", "label_column", "pair_column", "group_column", "target", "separator"),

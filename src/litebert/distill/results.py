@@ -103,7 +103,7 @@ def measure_distillation(
         for system in systems
     )
     machine = devices.choose("float32", "cpu").describe()
-    advice = advise(scores, task.metric, len(examples))
+    advice = advise(scores, task.metric, len(examples), bool(request.student))
     return DistillResults(task.metric, len(examples), rows, machine, advice)
 
 
@@ -147,14 +147,18 @@ def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[s
     return {name: len(examples) / statistics.median(times) for name, times in seconds.items()}
 
 
-def advise(scores: dict[str, float], metric: str, examples: int) -> tuple[str, ...]:
-    """Say how the student stands beside the baseline, and what to do where it is not better."""
+def advise(
+    scores: dict[str, float], metric: str, examples: int, is_given: bool = False
+) -> tuple[str, ...]:
+    """Say how the student, which a person gave or not, stands beside the baseline, and what to do
+    where it is not better."""
     student, baseline = scores[_STUDENT], scores.get(BASELINE)
     sentences = []
     if baseline is not None:
         figures = f"{metric} {student:.4g} against {baseline:.4g} on {examples:,} texts"
         verdict = judge([student], [baseline], examples)
-        remedy = "give more --unlabeled text, a longer --budget or a better teacher"
+        other = "another --student" if is_given else "a longer --budget"
+        remedy = f"give more --unlabeled text, {other} or a better teacher"
         sentences.append(
             f"The student is better than the baseline, with {figures}."
             if verdict == "better"

@@ -56,15 +56,16 @@ from litebert.train.teacher import compute_fingerprint
 
 log = logging.getLogger("litebert")
 
-PHRASES_PER_TEXT, DEFAULT_PHRASES, PRETRAINED_ROWS = 20, 100_000, 20_000
-"""Phrases for each text, and for all texts, by default at most; and with how many of them and texts
-a student that was pretrained before has enough."""
+PHRASES_PER_TEXT, DEFAULT_PHRASES = 20, 100_000
+"""Phrases for each text, and for all texts, by default at most."""
+PRETRAINED_ROWS = 20_000
+"""Texts and phrases that are enough for a student that is given; more make it slow to learn."""
 MOST_PHRASES = 10_000_000
 MOST_PARAMETERS = 1_000_000_000
 LEAST_VOCABULARY = 100
 CHARACTERS, MOST_BLOCKS = 400_000, 10
 """Characters of text for which the student is pretrained on half a million tokens by default, and
-how often at most: about a minute each on two cores."""
+how often at most: about a minute each on two cores for a student of 2M parameters."""
 RECORD = "distill.json"
 LAST = "int8"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
@@ -97,11 +98,14 @@ class DistillRequest:
 
     def check(self) -> None:
         require(
-            not self.student or (self.budget is None and self.tokenizer == "new"),
-            "--student names a model that is pretrained; leave --budget and --tokenizer out",
+            not self.student
+            or (self.budget, self.tokenizer, self.vocab_size) == (None, "new", 8192),
+            "--student names a model that is pretrained, with its tokenizer; leave --budget, "
+            "--tokenizer and --vocab-size out",
         )
         check_size(self.vocab_size)
-        choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
+        if not self.student:
+            choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         require(
             self.max_drop is None or self.max_drop >= 0,
             f"--max-drop is {self.max_drop}; give 0 points or more",

@@ -243,6 +243,11 @@ def finetune_seeds(
                 if sources:
                     teachers = open_teachers(sources, task, words, length)
                     if teachers.reads_apart:  # so does who learns from it
+                        if not task.pair:
+                            raise ConfigError(
+                                "the teacher compares two texts, and an example is one text; name "
+                                "the second with --pair-column, or another --teacher"
+                            )
                         task = replace(task, apart=True)
                         files = files.with_task(task)
                     distill = config.distill

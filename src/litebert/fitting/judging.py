@@ -343,10 +343,10 @@ class Runner:
 
     def doubt(self, method: MethodName) -> str:
         """Say what was not tried, and so if the method is not better than what reads no text."""
-        untried = "".join(
-            f"; {name} did not fit into the time, and a longer --budget tries it"
-            for name in self.left_out
-        )
+        untried = ""
+        if self.left_out:
+            names = " and ".join(self.left_out)
+            untried = f"; {names} did not fit into the time, and a longer --budget tries it"
         places, _ = self.answers[method]
         some = self.items[:: -(-len(self.items) // FEW_ROWS)]
         alike = fit_head(self.material.task.output, np.zeros((len(some), 1), np.float32), some)
@@ -406,8 +406,11 @@ class Runner:
         parts as tables, so that no label of a row that judges a student reaches it."""
         task, held, output = self.material.task, self.folds[0], self.material.task.output
         learn = np.flatnonzero(~held).tolist()
-        material = replace(self.taught or self.material, deadline=float("inf"))  # as the student's
-        if self.taught is None:
+        # Its time is the student's. A trained method has learned without these rows already.
+        material = replace(self.taught or self.material, deadline=float("inf"))
+        if method in TRAINED and method in self.learned:
+            learned = self.learned[method]
+        elif self.taught is None:
             learned = METHODS[method](material, learn)
         else:
             learned = learn_again(material, method, learn, len(self.items), None)
