@@ -469,8 +469,10 @@ def test_a_student_starts_from_the_encoder_of_the_package_where_that_is_small_en
 
 
 def test_counts_need_no_student(labeled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", str(labeled), "--methods", "tfidf", "--size", "2M", "--json"]) == 2
-    assert "--size" in capsys.readouterr().err
+    for wrong in (["2M", "--json"], ["big"]):
+        assert main(["fit", str(labeled), "--methods", "tfidf", "--size", *wrong]) == 2
+        assert "--size" in capsys.readouterr().err
+        assert not labeled.with_name("mail-model").exists()
     assert main(["fit", str(labeled), "--methods", "tfidf", "--size", "2M"]) == 0
     assert "small already" in capsys.readouterr().out
     assert not (labeled.with_name("mail-model") / "student").exists()

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -107,20 +107,9 @@ def distill(words: list[str]) -> int:
         task_words=tuple(spell(list_changes(options))),
         student_words=tuple(rest),
         **{
-            name: getattr(arguments, name)
-            for name in (
-                *(
-                    "teacher",
-                    "data",
-                    "task",
-                    "unlabeled",
-                    "phrases",
-                    "student",
-                    "size",
-                    "tokenizer",
-                ),
-                *("vocab_size", "language", "budget", "max_drop"),
-            )
+            field.name: getattr(arguments, field.name)
+            for field in fields(DistillRequest)
+            if hasattr(arguments, field.name)
         },
     )
     request.check()

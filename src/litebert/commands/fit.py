@@ -85,11 +85,14 @@ class FitArguments:
 def fit(words: list[str]) -> int:
     arguments = console.parse(FitArguments, words, "fit")
     with console.loading():
+        from litebert.distill.steps import parse_size
         from litebert.fitting.run import HELD
         from litebert.fitting.run import fit as run
 
-    if arguments.json and arguments.size is not None:
-        raise ConfigError("--json prints the fit alone; leave --size out, and run distill after it")
+    if arguments.size is not None:
+        if arguments.json:
+            raise ConfigError("--json prints the fit alone, without a student; leave --size out")
+        parse_size(arguments.size)  # before minutes of work
     labels = [label.strip() for label in arguments.labels.split(",") if label.strip()]
     names = (
         *("text_column", "label_column", "pair_column", "group_column", "target", "separator"),

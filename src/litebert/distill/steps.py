@@ -99,7 +99,10 @@ class DistillRequest:
     def check(self) -> None:
         require(
             not self.student
-            or (self.budget, self.tokenizer, self.vocab_size) == (None, "new", 8192),
+            or all(
+                getattr(self, name) == getattr(DistillRequest, name)
+                for name in ("budget", "tokenizer", "vocab_size")
+            ),
             "--student names a model that is pretrained, with its tokenizer; leave --budget, "
             "--tokenizer and --vocab-size out",
         )
